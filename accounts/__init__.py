@@ -1,0 +1,1 @@
+"""Who people are: organisations, users, preferences, API tokens, and the one seal/open door."""

@@ -1,0 +1,107 @@
+"""Organisations, users and API tokens."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
+from django.contrib.auth.models import PermissionsMixin
+from django.db import models
+from django.db.models.functions import Lower
+from django.utils import timezone
+
+from accounts.ids import external_id, new_id
+
+
+class Organisation(models.Model):
+    """Whose people these are: residency, retention, training flag, cache salt."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    name = models.CharField(max_length=200)
+    residency = models.CharField(max_length=64, blank=True, help_text="Text never leaves it.")
+    retention_days = models.PositiveIntegerField(null=True, blank=True)
+    no_training = models.BooleanField(default=True)
+    cache_salt = models.CharField(max_length=64, blank=True)
+    created = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class UserManager(BaseUserManager["User"]):
+    """Users are named by their e-mail address, compared without regard to case."""
+
+    def get_by_natural_key(self, username: str | None) -> User:
+        return self.get(email__iexact=username)
+
+    def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
+        user = self.model(email=self.normalize_email(email), **fields)
+        user.set_password(password)
+        user.save(using=self._db)
+        return user
+
+    def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> User:
+        return self.create_user(email, password, is_staff=True, is_superuser=True, **fields)
+
+
+class User(AbstractBaseUser, PermissionsMixin):
+    """A person who signs in. The e-mail address is the login."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    email = models.EmailField(max_length=254, unique=True)
+    name = models.CharField(max_length=150, blank=True)
+    organisation = models.ForeignKey(
+        Organisation, on_delete=models.PROTECT, null=True, blank=True, related_name="users"
+    )
+    home_region = models.CharField(max_length=64, blank=True)
+    preferences = models.JSONField(default=dict, blank=True)
+    is_staff = models.BooleanField(default=False)
+    is_active = models.BooleanField(default=True)
+    date_joined = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = UserManager()
+
+    USERNAME_FIELD = "email"
+    EMAIL_FIELD = "email"
+    REQUIRED_FIELDS: ClassVar[list[str]] = []
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                Lower("email"),
+                name="accounts_user_email_unique",
+                violation_error_message="There is an account with this address already.",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.email
+
+    @property
+    def external_id(self) -> str:
+        return external_id("u", self.id)
+
+    def get_short_name(self) -> str:
+        return self.name or self.email.partition("@")[0]
+
+
+class ApiToken(models.Model):
+    """A program's key to the API. Only a hash is stored; the secret is shown once."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=100)
+    digest = models.BinaryField(max_length=32, unique=True, editable=False)
+    created = models.DateTimeField(default=timezone.now, editable=False)
+    expires = models.DateTimeField(null=True, blank=True)
+    revoked = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering = ["-created"]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.user}"

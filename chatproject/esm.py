@@ -1,0 +1,108 @@
+"""The page's ES modules without a bundler: npm packages as static files, and one import map.
+
+Every module, ours and npm's, is imported by a bare name. The import map gives each name its address
+through the static files storage, so in production the hashed file of the manifest. (Django's own
+import aggregation rewrites addresses inside the files and mis-hashes some; bare names need none.)
+
+`django-esm` was looked at: it bundles with esbuild, needs a watcher beside the server and does not go
+through the manifest. Only a few files of a few packages are needed, so they are named here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.staticfiles.finders import BaseFinder
+from django.contrib.staticfiles.storage import staticfiles_storage
+from django.core.checks import CheckMessage, Error
+from django.core.files.storage import FileSystemStorage, Storage
+
+# Bare name → file below node_modules. A source map is listed where its module names one: the manifest
+# storage refuses a module whose map is missing.
+NPM_MODULES = {
+    "dompurify": "dompurify/dist/purify.es.mjs",
+    "marked": "marked/lib/marked.esm.js",
+}
+NPM_EXTRA_FILES = ("marked/lib/marked.esm.js.map",)
+NPM_PREFIX = "npm/"
+# `#js/models/x.js` is what package.json's "imports" gives to Node, so tests import by the same name.
+OWN_PREFIX = "#js/"
+
+
+def node_modules() -> Path:
+    return Path(settings.BASE_DIR) / "node_modules"
+
+
+class NodeModulesFinder(BaseFinder):
+    """Finds exactly the files named above, as `npm/<package>/…`; the rest of node_modules stays private."""
+
+    def __init__(self, app_names: Any = None, *args: Any, **kwargs: Any) -> None:
+        self.storage = FileSystemStorage(location=node_modules())
+        self.storage.prefix = NPM_PREFIX.rstrip("/")  # type: ignore[attr-defined]  # read by collectstatic
+        super().__init__(*args, **kwargs)
+
+    def check(self, **kwargs: Any) -> list[CheckMessage]:
+        missing = [name for name in npm_files() if not (node_modules() / name).is_file()]
+        if not missing:
+            return []
+        return [
+            Error(
+                f"Front-end packages are missing: {', '.join(missing)}",
+                hint="Run `make setup`, or `npm ci` beside package.json.",
+                id="chatproject.E101",
+            )
+        ]
+
+    def find(self, path: str, find_all: bool = False, **kwargs: Any) -> Any:
+        name = path.removeprefix(NPM_PREFIX)
+        known = path.startswith(NPM_PREFIX) and name in npm_files()
+        found = str(node_modules() / name) if known and (node_modules() / name).is_file() else None
+        if find_all:
+            return [found] if found else []
+        return found
+
+    def list(self, ignore_patterns: Iterable[str] | None) -> Iterator[tuple[str, Storage]]:
+        for name in npm_files():
+            yield name, self.storage
+
+
+def npm_files() -> tuple[str, ...]:
+    return (*NPM_MODULES.values(), *NPM_EXTRA_FILES)
+
+
+def own_modules() -> list[str]:
+    """Our modules as paths below `static/`, sorted."""
+    root = Path(settings.BASE_DIR) / "static"
+    return sorted(path.relative_to(root).as_posix() for path in (root / "js").rglob("*.js"))
+
+
+def module_addresses() -> dict[str, str]:
+    """Bare name → address, for the import map."""
+    addresses = {
+        OWN_PREFIX + path.removeprefix("js/"): staticfiles_storage.url(path)
+        for path in own_modules()
+    }
+    for name, path in NPM_MODULES.items():
+        addresses[name] = staticfiles_storage.url(NPM_PREFIX + path)
+    return addresses
+
+
+@lru_cache(maxsize=1)
+def _cached_addresses() -> dict[str, str]:
+    return module_addresses()
+
+
+def current_addresses() -> dict[str, str]:
+    """Cached in production, where files do not change under a running process."""
+    return module_addresses() if settings.DEBUG else _cached_addresses()
+
+
+def import_map() -> str:
+    """The import map as JSON that is safe inside a script element."""
+    text = json.dumps({"imports": current_addresses()}, separators=(",", ":"))
+    return text.replace("<", "\\u003c")

@@ -1,0 +1,189 @@
+"""Settings, all from the environment; docs/operations.md has a table of every variable.
+
+Secrets may come from files: `SECRET_KEY_FILE=/run/secrets/key` stands for `SECRET_KEY`.
+A wrong value stops the start with a message (see also `chatproject/checks.py`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import environ
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.FileAwareEnv()
+
+DEBUG: bool = env.bool("DEBUG", default=False)
+SECRET_KEY: str = env.str("SECRET_KEY")
+ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+PRODUCT_NAME: str = env.str("PRODUCT_NAME", default="Hearth")
+SIGN_UP_OPEN: bool = env.bool("SIGN_UP_OPEN", default=True)
+
+INSTALLED_APPS = [
+    "daphne",  # first, so that `runserver` speaks ASGI
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "channels",
+    "csp",
+    "accounts",
+    "conversations",
+    "quotas",
+    "safety",
+    "generation",
+    "chatproject",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "chatproject.urls"
+ASGI_APPLICATION = "chatproject.asgi.application"
+APPEND_SLASH = False
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "csp.context_processors.nonce",
+                "chatproject.pages.product",
+            ],
+        },
+    },
+]
+
+# --- data -----------------------------------------------------------------------------------------
+
+DATABASE_POOL_SIZE: int = env.int("DATABASE_POOL_SIZE", default=12)
+DATABASES: dict[str, dict[str, Any]] = {"default": env.db_url("DATABASE_URL")}
+DATABASES["default"]["OPTIONS"] = {
+    **DATABASES["default"].get("OPTIONS", {}),
+    # Django's native pool: under ASGI a CONN_MAX_AGE leaves hundreds of idle connections.
+    "pool": {"min_size": 1, "max_size": DATABASE_POOL_SIZE, "timeout": 10},
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL: str = env.str("REDIS_URL")
+CACHE_URL: str = env.str("CACHE_URL", default=REDIS_URL)
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": CACHE_URL,
+        "KEY_PREFIX": "cache",
+        "OPTIONS": {"socket_timeout": 5, "socket_connect_timeout": 2},
+    }
+}
+CHANNEL_LAYERS = {
+    # Account-wide hints only: at most once, they make a client look again.
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [REDIS_URL], "prefix": "hints"},
+    },
+    # Token logs: pushed frames, repaired from the log.
+    "tokens": {
+        "BACKEND": "generation.token_log.layer.TokenChannelLayer",
+        "CONFIG": {"hosts": [REDIS_URL], "prefix": "tokens"},
+    },
+}
+
+# --- accounts -------------------------------------------------------------------------------------
+
+AUTH_USER_MODEL = "accounts.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 10},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "/accounts/sign-in/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/accounts/sign-in/"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.bool("SECURE_COOKIES", default=False)
+SECURE_PROXY_SSL_HEADER = (
+    ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("BEHIND_TLS_PROXY", default=False) else None
+)
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+RATELIMIT_VIEW = "accounts.views.rate_limited"
+
+# --- pages ----------------------------------------------------------------------------------------
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = True
+STATIC_URL = "/static/"
+STATIC_ROOT = Path(env.str("STATIC_ROOT", default=str(BASE_DIR / "var" / "static")))
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
+        if DEBUG
+        else "whitenoise.storage.CompressedManifestStaticFilesStorage"
+    },
+}
+
+# --- the API --------------------------------------------------------------------------------------
+
+MAX_BODY_BYTES: int = env.int("MAX_BODY_BYTES", default=1024 * 1024)
+DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
+WEB_THREADS: int = env.int("WEB_THREADS", default=DATABASE_POOL_SIZE)
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "accounts.authentication.ApiTokenAuthentication",
+        "accounts.authentication.CookieAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PARSER_CLASSES": ["accounts.parsers.BoundedJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "accounts.parsers.JsonOrEventStream",
+    "EXCEPTION_HANDLER": "accounts.api_errors.exception_handler",
+    "UNAUTHENTICATED_USER": None,
+    "COMPACT_JSON": True,
+}
+
+# --- generation -----------------------------------------------------------------------------------
+
+# What serves which model: {"profile name": {"kind": "llamacpp", "url": …, …}}. Rows name a profile;
+# addresses and keys never enter the database.
+ENGINE_PROFILES: str = env.str("ENGINE_PROFILES", default="{}")
+GPU_POOL: str = env.str("GPU_POOL", default="")
+GPU_REPLICA: str = env.str("GPU_REPLICA", default="")
+SYSTEM_PROMPT: str = env.str(
+    "SYSTEM_PROMPT",
+    default="You are a helpful assistant. Answer clearly, in the language of the question.",
+)
+MAX_MESSAGE_BYTES: int = env.int("MAX_MESSAGE_BYTES", default=128 * 1024)
+MAX_QUEUED_PER_POOL: int = env.int("MAX_QUEUED_PER_POOL", default=2_000)
+MAX_LIVE_RUNS_PER_USER: int = env.int("MAX_LIVE_RUNS_PER_USER", default=100)
+
+CELERY_BROKER_URL: str = env.str("CELERY_BROKER_URL", default=REDIS_URL)

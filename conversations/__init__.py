@@ -1,0 +1,1 @@
+"""The tree of messages: models, pure tree functions, access doors, verbs and reads."""

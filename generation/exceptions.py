@@ -1,0 +1,35 @@
+"""What can be wrong with a send, a stop or a resume. Pure; codes are listed in docs/api.md."""
+
+from __future__ import annotations
+
+from accounts.errors import Conflict, InvalidRequest, RateLimited
+
+
+class UnknownModel(InvalidRequest):
+    """There is no such model, or your plan does not include it. GET /v1/models lists yours."""
+
+    code = "unknown_model"
+
+
+class InvalidParent(InvalidRequest):
+    """The parent must be a reply of this conversation, or null for a new first message."""
+
+    code = "invalid_parent"
+
+
+class RunLive(Conflict):
+    """An answer is being written there. Wait for its end, or stop it."""
+
+    code = "run_live"
+
+
+class TooManyLiveRuns(RateLimited):
+    """You have too many answers waiting or being written. Wait for one to end."""
+
+    code = "too_many_live_runs"
+
+
+class QueueFull(RateLimited):
+    """Too many people are waiting for this model right now. Try again in a moment."""
+
+    code = "queue_full"

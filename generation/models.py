@@ -1,0 +1,180 @@
+"""What is served where, and the runs: one attempt each at an assistant message."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core.validators import MinValueValidator
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts.ids import external_id, new_id
+from conversations.models import Conversation, Message
+from generation.run_state import ENDED, STATUS_OF_FINISH, STATUSES
+
+
+class Model(models.Model):
+    """A model people can choose, by slug."""
+
+    slug = models.SlugField(primary_key=True, max_length=64)
+    title = models.CharField(max_length=100)
+    enabled = models.BooleanField(default=True)
+    is_default = models.BooleanField(default=False)
+    context_tokens = models.PositiveIntegerField(default=4096, validators=[MinValueValidator(256)])
+    answer_tokens = models.PositiveIntegerField(default=1024, validators=[MinValueValidator(1)])
+    created = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["slug"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["is_default"], condition=Q(is_default=True), name="model_one_default"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class Pool(models.Model):
+    """The replicas that serve one model in one region. `profile` names an engine profile of the
+    environment (ENGINE_PROFILES); command lines and addresses are never here."""
+
+    slug = models.SlugField(primary_key=True, max_length=64)
+    model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="pools")
+    region = models.CharField(max_length=64, default="local")
+    profile = models.CharField(max_length=64)
+    paused = models.BooleanField(default=False)
+    silence_s = models.FloatField(default=30, help_text="An engine silent for longer is given up.")
+
+    class Meta:
+        ordering = ["slug"]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class Replica(models.Model):
+    """One engine of a pool, announced by the worker that drives it and kept fresh by heartbeat."""
+
+    name = models.SlugField(primary_key=True, max_length=100)
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="replicas")
+    slots = models.PositiveIntegerField(default=1)
+    healthy = models.BooleanField(default=False)
+    detail = models.CharField(max_length=200, blank=True)
+    running = models.PositiveIntegerField(default=0)
+    started = models.DateTimeField(default=timezone.now)
+    heartbeat = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Run(models.Model):
+    """One attempt at an assistant message. Every transition is a guarded update (generation.runs).
+
+    `reply_id` is allotted at send; the reply row is inserted when the run ends. `opening_seq` is
+    the number of events that the send wrote under epoch 0; `last_seq` is the seq of `done`.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="runs")
+    parent = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="runs")
+    reply_id = models.UUIDField(default=new_id, unique=True, editable=False)
+    model_asked = models.SlugField(max_length=64)
+    model_used = models.SlugField(max_length=64)
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="runs")
+    replica = models.CharField(max_length=100, blank=True)
+    status = models.CharField(max_length=16, default="queued", choices=[(s, s) for s in STATUSES])
+    finish = models.CharField(max_length=16, blank=True)
+    error_code = models.CharField(max_length=64, blank=True)
+    epoch = models.PositiveIntegerField(default=0)
+    opening_seq = models.PositiveIntegerField(default=1)
+    notices = models.JSONField(default=list, blank=True)
+    last_seq = models.PositiveBigIntegerField(null=True, blank=True)
+    stop_requested_at = models.DateTimeField(null=True, blank=True)
+    answer_tokens = models.PositiveIntegerField(default=1024)
+    prompt_tokens = models.PositiveIntegerField(default=0)
+    cached_tokens = models.PositiveIntegerField(default=0)
+    output_tokens = models.PositiveIntegerField(default=0)
+    queued_at = models.DateTimeField(default=timezone.now, editable=False)
+    claimed_at = models.DateTimeField(null=True, blank=True)
+    first_text_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["pool", "id"],
+                name="run_live_of_pool",
+                condition=Q(status__in=["queued", "running"]),
+            ),
+            models.Index(
+                fields=["owner"],
+                name="run_live_of_owner",
+                condition=Q(status__in=["queued", "running"]),
+            ),
+            models.Index(fields=["conversation", "status"], name="run_of_conversation"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(status__in=["queued", "running"], finish="", last_seq__isnull=True)
+                | Q(status__in=sorted(ENDED), last_seq__isnull=False, finished_at__isnull=False),
+                name="run_ended_has_last_seq",
+            ),
+            models.CheckConstraint(
+                condition=Q(finish="")
+                | Q(
+                    *[
+                        Q(finish=finish, status=status)
+                        for finish, status in STATUS_OF_FINISH.items()
+                    ],
+                    _connector=Q.OR,
+                ),
+                name="run_finish_fits_status",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.external_id
+
+    @property
+    def external_id(self) -> str:
+        return external_id("g", self.id)
+
+
+class RunCheckpoint(models.Model):
+    """The released text of a long run so far, sealed; so that it survives the loss of Redis."""
+
+    run = models.OneToOneField(
+        Run, on_delete=models.CASCADE, primary_key=True, related_name="checkpoint"
+    )
+    epoch = models.PositiveIntegerField()
+    seq = models.PositiveBigIntegerField()
+    content = models.BinaryField(editable=False)  # sealed
+
+    def __str__(self) -> str:
+        return str(self.run_id)
+
+
+class IdempotencyKey(models.Model):
+    """A client's key for one send; kept 24 h. Refusals are not remembered."""
+
+    id = models.BigAutoField(primary_key=True)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    key = models.CharField(max_length=200)
+    body_digest = models.BinaryField(max_length=32)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="+")
+    created = models.DateTimeField(default=timezone.now, editable=False, db_index=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "key"], name="idempotency_key_of_user")
+        ]
+
+    def __str__(self) -> str:
+        return str(self.run_id)

@@ -1,0 +1,39 @@
+"""A run's status, why it ended, and which transitions there are. Pure.
+
+queued → running → completed | stopped | failed | blocked; a queued run may also go straight to
+stopped, failed or blocked.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Status = Literal["queued", "running", "completed", "stopped", "failed", "blocked"]
+Finish = Literal[
+    "stop", "length", "user_stopped", "unwatched", "moderation", "interrupted", "error"
+]
+
+LIVE: frozenset[Status] = frozenset({"queued", "running"})
+ENDED: frozenset[Status] = frozenset({"completed", "stopped", "failed", "blocked"})
+STATUSES: tuple[Status, ...] = ("queued", "running", "completed", "stopped", "failed", "blocked")
+
+STATUS_OF_FINISH: dict[Finish, Status] = {
+    "stop": "completed",
+    "length": "completed",
+    "user_stopped": "stopped",
+    "unwatched": "stopped",
+    "moderation": "blocked",
+    "interrupted": "failed",
+    "error": "failed",
+}
+
+_NEXT: dict[Status, frozenset[Status]] = {
+    "queued": frozenset({"running", "stopped", "failed", "blocked"}),
+    # A takeover claims a running run again, under the next epoch.
+    "running": frozenset({"running", "completed", "stopped", "failed", "blocked"}),
+}
+
+
+def may_go(old: Status, new: Status) -> bool:
+    """Whether a run of status `old` may become `new`."""
+    return new in _NEXT.get(old, frozenset())

@@ -1,0 +1,1 @@
+"""Plans, limits and the usage ledger."""
