@@ -1,0 +1,26 @@
+"""Fixtures for every kind of test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.conf import settings
+from django.core.cache import cache
+
+
+@pytest.fixture(autouse=True)
+def fast_passwords() -> Iterator[None]:
+    """Hash passwords cheaply: their cost is Django's business, not these tests'."""
+    old = settings.PASSWORD_HASHERS
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    yield
+    settings.PASSWORD_HASHERS = old
+
+
+@pytest.fixture
+def clean_cache() -> Iterator[None]:
+    """An empty cache before and after: rate limits of other tests do not count here."""
+    cache.clear()
+    yield
+    cache.clear()
