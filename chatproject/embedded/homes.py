@@ -1,0 +1,92 @@
+"""Directories that embedded services live in: who may reach them, and who holds them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import IO
+
+from chatproject.embedded.problems import SetupProblem
+from chatproject.embedded.processes import Account
+
+# Where root's services live when their user cannot pass the directories above the checkout.
+SYSTEM_HOME = Path("/var/lib/hearth")
+
+
+def reachable_home(wanted: Path, account: Account | None) -> Path:
+    """`wanted`, or a directory under SYSTEM_HOME where `account` may not pass `wanted`'s parents.
+
+    Root's home has mode 700 on most machines; widening it for a database would be wrong.
+    """
+    wanted = wanted.resolve()
+    if account is None or all(_may_pass(parent, account) for parent in wanted.parents):
+        return wanted
+    digest = hashlib.sha256(bytes(wanted)).hexdigest()[:12]
+    return SYSTEM_HOME / f"{wanted.name}-{digest}"
+
+
+def _may_pass(directory: Path, account: Account) -> bool:
+    if not directory.exists():
+        return True  # made by us, with a mode that lets pass
+    status = directory.stat()
+    if status.st_uid == account.uid:
+        return bool(status.st_mode & stat.S_IXUSR)
+    if status.st_gid == account.gid:
+        return bool(status.st_mode & stat.S_IXGRP)
+    return bool(status.st_mode & stat.S_IXOTH)
+
+
+def make_home(home: Path, account: Account | None) -> None:
+    """Make the directory, closed to everyone but its owner, its parents open to pass."""
+    try:
+        for parent in reversed([p for p in home.parents if not p.exists()]):
+            parent.mkdir()
+            parent.chmod(0o755)  # whatever the umask says
+        home.mkdir(mode=0o700, exist_ok=True)
+        if account is not None:
+            os.chown(home, account.uid, account.gid)
+        elif not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(home)
+    except OSError as error:
+        raise SetupProblem(
+            f"{home} cannot be made or written ({error.strerror or 'permission denied'}). If an "
+            "earlier "
+            "run was started as root, start it as root again or remove that directory (its data is "
+            "lost then); or put the data elsewhere with HEARTH_VAR=/another/directory."
+        ) from error
+
+
+class HomeLock:
+    """An exclusive hold on a directory, given back by the kernel when its holder dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def acquire(self, note: str = "") -> str | None:
+        """None when it is ours now (or was already); else the note of the process that holds it."""
+        if self._file is not None:
+            return None
+        file = self._path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            with file:
+                return file.read(200) or "another process"
+        file.truncate(0)
+        file.write(note or f"process {os.getpid()}")
+        file.flush()
+        self._file = file
+        return None
+
+    def release(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.truncate(0)
+            self._file.close()
+            self._file = None
