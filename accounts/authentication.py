@@ -1,0 +1,170 @@
+"""Who is asking: an API token (`Authorization: Bearer t_…`) or the session cookie.
+
+Two ways in: DRF's authenticators for the JSON API, and `user_of_request` for ASGI code that has
+only headers (streams, WebSocket). Both accept the same credentials and refuse disabled users.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http.cookies import CookieError
+from importlib import import_module
+from typing import Any, Literal
+
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.sessions.backends.base import SessionBase
+from django.core.exceptions import ValidationError
+from django.http import parse_cookie
+from django.utils.crypto import constant_time_compare
+from rest_framework.authentication import (
+    BaseAuthentication,
+    CSRFCheck,
+    SessionAuthentication,
+)
+from rest_framework.request import Request
+
+from accounts import tokens
+from accounts.errors import Forbidden, NotSignedIn
+from accounts.models import ApiToken, User
+
+REALM = 'Bearer realm="api"'
+"""WWW-Authenticate of every 401."""
+
+_SESSION_KEY_SHAPE = re.compile(r"[0-9a-z]{8,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """Who is asking and by what. `ref` names the session or API token without being a secret."""
+
+    user: User
+    kind: Literal["api_token", "session"]
+    ref: str
+
+
+class ApiTokenAuthentication(BaseAuthentication):
+    """`Authorization: Bearer t_…`. A wrong API token is refused even beside a good cookie."""
+
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        secret = bearer_secret(request.META.get("HTTP_AUTHORIZATION", ""))
+        if secret is None:
+            return None
+        token = tokens.find(secret)
+        return token.user, token
+
+    def authenticate_header(self, request: Request) -> str:
+        return REALM
+
+
+class CookieAuthentication(SessionAuthentication):
+    """The session cookie; what changes something must carry the CSRF token too."""
+
+    def authenticate(self, request: Request) -> tuple[Any, None] | None:
+        # A quoted cookie may hold NUL, which the database refuses with an error of its own.
+        if _session_key(request.COOKIES) is None:
+            return None
+        return super().authenticate(request)
+
+    def authenticate_header(self, request: Request) -> str:
+        return REALM
+
+    def enforce_csrf(self, request: Request) -> None:
+        check = CSRFCheck(lambda _request: None)  # type: ignore[arg-type]
+        check.process_request(request)
+        if check.process_view(request, None, (), {}):  # type: ignore[arg-type]
+            raise Forbidden(
+                "The X-CSRFToken header is missing or out of date. Load the page again.",
+                code="csrf_failed",
+            )
+
+
+Headers = Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]
+
+
+def user_of_request(headers: Headers) -> Credential | None:
+    """Like `credential_of_request`, but None for whatever is not accepted, wrong or absent."""
+    try:
+        return credential_of_request(headers)
+    except NotSignedIn:
+        return None
+
+
+def credential_of_request(headers: Headers) -> Credential | None:
+    """The credential in ASGI headers (`scope["headers"]`, names in lower case), or None.
+
+    Raises NotSignedIn, with what to do, for an API token that is not accepted. Sync, at most two
+    queries: from async code call it through `accounts.aio.in_database`. It never writes to the
+    session. There is no CSRF check: check Origin before letting a cookie change anything.
+    """
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    found = _joined(pairs)
+    secret = bearer_secret(found.get(b"authorization", b"").decode("latin-1"))
+    if secret is not None:
+        return credential_of_secret(secret)
+    return _credential_of_cookie(found.get(b"cookie", b"").decode("latin-1"))
+
+
+def credential_of_secret(secret: str) -> Credential:
+    """The credential of an API token's secret (a WebSocket's first frame). Raises NotSignedIn."""
+    token = tokens.find(secret)
+    return Credential(token.user, "api_token", token.id.hex)
+
+
+def session_ref(session_key: str) -> str:
+    """`Credential.ref` of a session: a digest, for the key itself would let its reader in."""
+    return hashlib.sha256(session_key.encode()).hexdigest()
+
+
+def bearer_secret(authorization: str) -> str | None:
+    """What stands after `Bearer`; "" if nothing does; None for another scheme or no header."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    return rest.strip() if scheme.lower() == "bearer" else None
+
+
+def _joined(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """The headers by name; HTTP/2 may send cookies one by one."""
+    found: dict[bytes, bytes] = {}
+    for name, value in pairs:
+        found[name] = found[name] + b"; " + value if name in found else value
+    return found
+
+
+def _session_key(cookies: Mapping[str, str]) -> str | None:
+    key = cookies.get(settings.SESSION_COOKIE_NAME, "")
+    return key if _SESSION_KEY_SHAPE.fullmatch(key) else None
+
+
+def _credential_of_cookie(header: str) -> Credential | None:
+    try:
+        key = _session_key(parse_cookie(header))
+    except CookieError:
+        return None
+    if key is None:
+        return None
+    user = _user_of_session(import_module(settings.SESSION_ENGINE).SessionStore(key))
+    return Credential(user, "session", session_ref(key)) if user else None
+
+
+def _user_of_session(session: SessionBase) -> User | None:
+    """As `django.contrib.auth.get_user`, but without its writes.
+
+    That one moves a session signed with a fallback key to a new session key; there is no reply here
+    that could carry the new cookie, so the person would be signed out.
+    """
+    if session.get(BACKEND_SESSION_KEY) not in settings.AUTHENTICATION_BACKENDS:
+        return None  # signed in by nothing we accept, or not signed in at all
+    try:
+        user = User.objects.filter(pk=session[SESSION_KEY], is_active=True).first()
+    except (KeyError, ValidationError):
+        return None
+    given = session.get(HASH_SESSION_KEY, "")
+    return user if user and given and _hash_is_of(user, given) else None
+
+
+def _hash_is_of(user: User, given: str) -> bool:
+    accepted = [user.get_session_auth_hash(), *user.get_session_auth_fallback_hash()]
+    return any(constant_time_compare(given, one) for one in accepted)
