@@ -20,8 +20,8 @@ Script keys (each is an option and a directive key):
 Further options:
 
 - `hold_file`: after `hold_after` pieces, wait before each next piece while this file exists, so
-  that a test forces an order without sleeping. A script with `hold: "name"` looks at `<hold_file>.name`
-  instead (user text names no other files).
+  that a test forces an order without sleeping. A script with `hold: "name"` looks at
+  `<hold_file>.name` instead (user text names no other files).
 - `directives`: look for one in the last user message
 - `journal_file`: one JSON line per start and end of a request: at_ms (Unix time), run, what
   (`started`, `finished`, `closed`, or the error's class), pieces, partial_chars
@@ -279,7 +279,8 @@ class SimulatedEngine:
         prompt_tokens = self._check_room(request, script)
         if script.unavailable:
             raise EngineUnavailable("The simulated engine is unavailable, as scripted.")
-        pace, count, finish = _Pace(script), 0, cast("Finish", "stop")
+        pace, count = _Pace(script), 0
+        finish: Finish = "stop"
         for text in skip_partial(script.answer(user_text), request.partial):
             await self._fault(script, count, alarm)
             if count >= request.max_tokens:
