@@ -6,11 +6,16 @@ A part is `{"type": "text", "text": str}`. Stored as compact UTF-8 JSON; order a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from typing import TypedDict
 
 ROLES = ("user", "assistant", "tool")
 MAX_PARTS = 32
+REPLACEMENT = "\ufffd"
+
+# NUL cannot be stored in a PostgreSQL text; half of a surrogate pair cannot be written as UTF-8.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class TextPart(TypedDict):
@@ -27,9 +32,18 @@ def text_content(text: str) -> list[TextPart]:
     return [{"type": "text", "text": text}] if text else []
 
 
-def plain_text(parts: Sequence[Mapping[str, str]]) -> str:
+def plain_text(parts: Sequence[TextPart]) -> str:
     """All text of the parts, in order."""
-    return "\n\n".join(part["text"] for part in parts if part.get("type") == "text")
+    return "\n\n".join(part["text"] for part in parts if part["type"] == "text")
+
+
+def clean_text(text: str) -> str:
+    """The text with each NUL and each lone surrogate replaced by U+FFFD.
+
+    For what models write, where there is nobody to refuse. Character by character, so that a text
+    cleaned in pieces equals the text cleaned whole: what was streamed is what is stored.
+    """
+    return _UNSTORABLE.sub(REPLACEMENT, text)
 
 
 def checked_content(value: object, *, max_bytes: int) -> list[TextPart]:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
 from accounts.ids import new_id
 from conversations.content import ROLES
+
+TITLE_SOURCES = ("", "first_message", "model", "user")
+"""Where a title comes from. Those before a source give way to it; a user's own to nothing else."""
+
+KEPT_ACTIVITIES = 8
+"""Earlier activities that a conversation remembers: those of about four answers."""
 
 
 class Conversation(models.Model):
@@ -18,11 +25,23 @@ class Conversation(models.Model):
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="conversations"
     )
-    title = models.BinaryField(default=bytes, editable=False)  # sealed
+    title = models.BinaryField(default=bytes, editable=False)  # sealed; no bytes: no title
+    title_source = models.CharField(
+        max_length=16,
+        blank=True,
+        default="",
+        editable=False,
+        choices=[(source, source or "none") for source in TITLE_SOURCES],
+    )
     # No foreign key: a leaf and its conversation point at each other, and the leaf may be moved
     # by a guarded update in which the database need not look at the message again.
     active_leaf_id = models.UUIDField(null=True, blank=True, editable=False)
     last_activity = models.DateTimeField(default=timezone.now, editable=False)
+    # The values before, newest first: who walks the list in pages still finds a conversation that
+    # moves up meanwhile at the place it had when the walk began (selectors.list_conversations).
+    earlier_activity = ArrayField(
+        models.DateTimeField(), size=KEPT_ACTIVITIES, default=list, editable=False, blank=True
+    )
     temporary_until = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True)
     revision = models.PositiveBigIntegerField(default=0, editable=False)
@@ -34,7 +53,12 @@ class Conversation(models.Model):
             models.Index(
                 fields=["owner", "-last_activity", "-id"],
                 name="conversation_list",
-                condition=Q(deleted_at__isnull=True),
+                condition=Q(deleted_at__isnull=True, temporary_until__isnull=True),
+            )
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(title_source__in=TITLE_SOURCES), name="conversation_title_source_known"
             )
         ]
 
@@ -48,7 +72,10 @@ class Message(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     conversation = models.ForeignKey(
-        Conversation, on_delete=models.CASCADE, related_name="messages"
+        Conversation,
+        on_delete=models.CASCADE,
+        related_name="messages",
+        db_index=False,  # the index of versions begins with it
     )
     parent = models.ForeignKey(
         "self", on_delete=models.CASCADE, null=True, blank=True, related_name="children"
@@ -61,7 +88,8 @@ class Message(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["conversation", "id"], name="message_of_conversation"),
+            # Versions of a message, and the shape of a whole tree, from the index alone.
+            models.Index(fields=["conversation", "parent", "role", "id"], name="message_versions"),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(role__in=ROLES), name="message_role_known"),

@@ -1,0 +1,69 @@
+"""The doors: the only ways to a conversation or a message from an id that came from outside.
+
+A row that is someone else's, missing, deleted, expired, or named by something that is no id at all
+is the same `NotFound`, after the same number of queries: no caller learns which it was.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from accounts.errors import NotFound
+from accounts.ids import InvalidId, Prefix, parse_id
+from accounts.models import User
+from conversations.models import Conversation, Message
+
+# Belongs to no row. A malformed id asks the database for it all the same, so that it costs what a
+# well-formed id costs.
+NOBODYS_ID = UUID(int=0)
+
+
+def access_conversation(
+    user: User, conversation_id: str | UUID, *, for_update: bool = False
+) -> Conversation:
+    """The user's own conversation. Raises NotFound. One query.
+
+    `for_update` locks the row until the end of the caller's transaction; inserting messages and
+    runs below it goes on meanwhile.
+    """
+    rows = Conversation.objects.filter(
+        Q(temporary_until__isnull=True) | Q(temporary_until__gt=Now()),
+        id=_row_id("c", conversation_id),
+        owner_id=user.pk,
+        deleted_at__isnull=True,
+    )
+    if for_update:
+        rows = rows.select_for_update(no_key=True)
+    conversation = rows.first()
+    if conversation is None:
+        raise NotFound
+    return conversation
+
+
+def access_message(user: User, conversation: Conversation, message_id: str | UUID) -> Message:
+    """A message of this conversation, which came through its door. Raises NotFound. One query.
+
+    Its content is not loaded: `selectors` read text, a door only lets in.
+    """
+    message = (
+        Message.objects.filter(
+            id=_row_id("m", message_id), conversation_id=conversation.pk, owner_id=user.pk
+        )
+        .defer("content")
+        .first()
+    )
+    if message is None:
+        raise NotFound
+    return message
+
+
+def _row_id(prefix: Prefix, given: str | UUID) -> UUID:
+    if isinstance(given, UUID):
+        return given
+    try:
+        return parse_id(prefix, given)
+    except InvalidId:
+        return NOBODYS_ID

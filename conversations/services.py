@@ -1,0 +1,191 @@
+"""The verbs: everything that changes conversations and messages.
+
+All are called inside the caller's transaction and write only the columns they are about, so that
+two of them at once never undo each other. Rows that came from outside must have passed a door of
+`conversations.access` before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import F
+from django.utils import timezone
+
+from accounts.errors import InvalidRequest
+from accounts.ids import new_id
+from accounts.models import User
+from accounts.sealing import open_sealed, seal
+from conversations.content import TextPart, clean_text, encode_parts, plain_text, text_content
+from conversations.models import KEPT_ACTIVITIES, Conversation, Message
+from conversations.titles import InvalidTitle, checked_title, drawn_title
+
+
+def create_conversation(
+    owner: User,
+    *,
+    title: str = "",
+    temporary_until: datetime | None = None,
+    conversation_id: UUID | None = None,
+) -> Conversation:
+    """A new, empty conversation. Raises InvalidRequest (`title`) for a title that cannot be used.
+
+    A temporary one is in no list and is gone for everybody at `temporary_until`.
+    """
+    row_id = conversation_id or new_id()
+    return Conversation.objects.create(
+        id=row_id,
+        owner_id=owner.pk,
+        title=_sealed_title(owner.pk, row_id, _checked(title)) if title else b"",
+        title_source="user" if title else "",
+        temporary_until=temporary_until,
+    )
+
+
+def rename(conversation: Conversation, title: str) -> None:
+    """Give it a person's own title. Raises InvalidRequest (`title`)."""
+    sealed = _sealed_title(conversation.owner_id, conversation.pk, _checked(title))
+    Conversation.objects.filter(pk=conversation.pk).update(
+        title=sealed, title_source="user", revision=F("revision") + 1
+    )
+    conversation.title, conversation.title_source = sealed, "user"
+
+
+def title_of(conversation: Conversation) -> str:
+    """The title in clear; "" where there is none yet."""
+    return opened_title(conversation.owner_id, conversation.pk, conversation.title)
+
+
+def opened_title(owner_id: UUID, conversation_id: UUID, sealed: bytes | memoryview) -> str:
+    """The same, from the bare columns."""
+    raw = bytes(sealed)
+    return open_sealed(owner_id, conversation_id, raw).decode() if raw else ""
+
+
+def _checked(title: str) -> str:
+    try:
+        return checked_title(title)
+    except InvalidTitle as refusal:
+        raise InvalidRequest(str(refusal), param="title") from None
+
+
+def _sealed_title(owner_id: UUID, conversation_id: UUID, title: str) -> bytes:
+    return seal(owner_id, conversation_id, title.encode())
+
+
+def add_user_message(
+    conversation: Conversation,
+    parent_id: UUID | None,
+    parts: Sequence[TextPart],
+    message_id: UUID | None = None,
+) -> Message:
+    """Insert a user's message; its parts have passed `checked_content`, its parent the door.
+
+    The first message of a conversation without a title gives it a provisional one. The active
+    leaf and the last activity stay as they are: see `set_active_leaf` and `touch`.
+    """
+    row_id = message_id or new_id()
+    message = Message.objects.create(
+        id=row_id,
+        owner_id=conversation.owner_id,
+        conversation_id=conversation.pk,
+        parent_id=parent_id,
+        role="user",
+        content=seal(conversation.owner_id, row_id, encode_parts(parts)),
+    )
+    if parent_id is None and not conversation.title_source:
+        _draw_title(conversation, plain_text(parts))
+    return message
+
+
+def _draw_title(conversation: Conversation, text: str) -> None:
+    title = drawn_title(text)
+    if not title:
+        return
+    sealed = _sealed_title(conversation.owner_id, conversation.pk, title)
+    # Guarded: a person may have named it since the row was read.
+    drawn = Conversation.objects.filter(pk=conversation.pk, title_source="").update(
+        title=sealed, title_source="first_message", revision=F("revision") + 1
+    )
+    if drawn:
+        conversation.title, conversation.title_source = sealed, "first_message"
+
+
+# One statement, so that a parent which is being removed cannot vanish between look and insert: the
+# foreign key is checked only at commit, where its failure would take the whole finish with it.
+_ADD_REPLY = """
+INSERT INTO conversations_message
+    (id, owner_id, conversation_id, parent_id, role, content, token_count, created)
+SELECT %(id)s, %(owner)s, parent.conversation_id, parent.id, 'assistant', %(content)s,
+       %(token_count)s, %(created)s
+FROM conversations_message parent
+WHERE parent.id = %(parent)s AND parent.conversation_id = %(conversation)s
+FOR KEY SHARE
+"""
+
+
+def add_reply(
+    *,
+    reply_id: UUID,
+    conversation_id: UUID,
+    owner_id: UUID,
+    parent_id: UUID,
+    text: str,
+    token_count: int | None,
+) -> bool:
+    """Insert the assistant's message of an ended run. False, and no row, where the parent is gone.
+
+    Never fails on what the model wrote: NUL and lone surrogates become U+FFFD (`clean_text`), and
+    an empty text is a message without parts.
+    """
+    parts = text_content(clean_text(text))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _ADD_REPLY,
+            {
+                "id": reply_id,
+                "owner": owner_id,
+                "conversation": conversation_id,
+                "parent": parent_id,
+                "content": seal(owner_id, reply_id, encode_parts(parts)),
+                "token_count": token_count,
+                "created": timezone.now(),
+            },
+        )
+        return cursor.rowcount == 1
+
+
+def set_active_leaf(conversation_id: UUID, leaf_id: UUID) -> None:
+    """Show the thread that ends at `leaf_id`, whatever was shown."""
+    Conversation.objects.filter(pk=conversation_id).update(
+        active_leaf_id=leaf_id, revision=F("revision") + 1
+    )
+
+
+def move_active_leaf_if(conversation_id: UUID, expected: UUID | None, new: UUID) -> bool:
+    """Move the active leaf from `expected` to `new`; False, and no change, if it is elsewhere.
+
+    So a finish follows the reader who waits for it, and pulls nobody away from another version.
+    """
+    there = Conversation.objects.filter(pk=conversation_id, active_leaf_id=expected)
+    return there.update(active_leaf_id=new, revision=F("revision") + 1) == 1
+
+
+# The clock of the statement, not of the transaction: a send that waited for a lock is not older
+# than the one it waited for. GREATEST, because clocks of two database servers may differ.
+_TOUCH = f"""
+UPDATE conversations_conversation
+SET earlier_activity = (ARRAY[last_activity] || earlier_activity)[1:{KEPT_ACTIVITIES}],
+    last_activity = GREATEST(last_activity, statement_timestamp()),
+    revision = revision + 1
+WHERE id = %s
+"""  # noqa: S608 — a constant of our own
+
+
+def touch(conversation_id: UUID) -> None:
+    """Move the conversation to the top of its owner's list. Its last activity never goes back."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TOUCH, [conversation_id])
