@@ -29,7 +29,7 @@ def product(request: HttpRequest) -> dict[str, object]:
 @login_required
 def shell(request: HttpRequest, c_id: str = "") -> HttpResponse:
     """`/` and `/c/<c_id>`; the id is read from the address by the page itself."""
-    return render(request, "chat.html")
+    return render(request, "chat.html", {"c_id": c_id})
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

@@ -1,0 +1,101 @@
+/** The product's HTTP API as functions. Same origin, session cookie, CSRF token from the page. */
+
+export class ApiError extends Error {
+  constructor({ status, code, message, retryAfterS = null }) {
+    super(message)
+    this.status = status
+    this.code = code
+    this.retryAfterS = retryAfterS
+  }
+}
+
+/** No answer: offline, cut, silent. */
+export class NetworkError extends Error {}
+
+/** Reads the one error shape; a proxy's page in its place still gives a usable error. */
+export async function errorFrom(response) {
+  const body = await response.json().catch(() => null)
+  const error = body?.error ?? {}
+  return new ApiError({
+    status: response.status,
+    code: error.code ?? `http_${response.status}`,
+    message: error.message ?? "",
+    retryAfterS: retryAfter(error.retry_after_s ?? response.headers.get("Retry-After")),
+  })
+}
+
+function retryAfter(value) {
+  const seconds = Number(value)
+  return value == null || value === "" || !Number.isFinite(seconds) || seconds < 0 ? null : seconds
+}
+
+export class Api {
+  constructor({ csrf, fetch = globalThis.fetch.bind(globalThis), base = "/v1" }) {
+    this.csrf = csrf
+    this.fetch = fetch
+    this.base = base
+  }
+
+  listConversations({ cursor = null, limit = 30 } = {}) {
+    const query = new URLSearchParams({ limit: String(limit) })
+    if (cursor) query.set("cursor", cursor)
+    return this.#json(`/conversations?${query}`)
+  }
+
+  conversation(id, { before = null, limit = 100 } = {}) {
+    const query = new URLSearchParams({ limit: String(limit) })
+    if (before) query.set("before", before)
+    return this.#json(`/conversations/${encodeURIComponent(id)}?${query}`)
+  }
+
+  models() {
+    return this.#json("/models")
+  }
+
+  stopRun(run) {
+    return this.#json(`/runs/${encodeURIComponent(run)}:stop`, { method: "POST" })
+  }
+
+  /** @returns {Promise<Response>} an event stream when ok */
+  sendMessage({ conversation, body, key }, signal) {
+    const path = `/conversations/${encodeURIComponent(conversation ?? "new")}/messages`
+    return this.#open(path, {
+      method: "POST",
+      signal,
+      body: JSON.stringify(body),
+      headers: { "Content-Type": "application/json", "Idempotency-Key": key },
+    })
+  }
+
+  /** @returns {Promise<Response>} the events after seq `after`; 204 when there are none and never will be */
+  openRun(run, after, signal) {
+    const headers = after ? { "Last-Event-ID": `${run}:${after}` } : {}
+    return this.#open(`/runs/${encodeURIComponent(run)}/stream`, { signal, headers })
+  }
+
+  #open(path, options) {
+    const headers = { Accept: "text/event-stream", ...options.headers }
+    return this.#request(path, { ...options, headers })
+  }
+
+  async #json(path, options = {}) {
+    const response = await this.#request(path, { headers: { Accept: "application/json" }, ...options })
+    if (!response.ok) throw await errorFrom(response)
+    return response.status === 204 ? null : response.json()
+  }
+
+  async #request(path, options) {
+    const writes = options.method === "POST"
+    const headers = { ...options.headers, ...(writes ? { "X-CSRFToken": this.csrf } : {}) }
+    try {
+      return await this.fetch(this.base + path, {
+        ...options,
+        headers,
+        credentials: "same-origin",
+        cache: "no-store",
+      })
+    } catch (error) {
+      throw new NetworkError(error.message, { cause: error })
+    }
+  }
+}
