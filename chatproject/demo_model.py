@@ -89,6 +89,12 @@ class _WrongBytes(Exception):
     """What came is not what was asked for."""
 
 
+def is_here(directory: Path, weights: Weights = DEMO) -> bool:
+    """Whether the file is there; it only ever gets its name after its hash was checked."""
+    target = directory / weights.name
+    return target.exists() and target.stat().st_size == weights.size_bytes
+
+
 def ensure_weights(
     directory: Path, weights: Weights = DEMO, *, say: Say, fetch: Fetcher | None = None
 ) -> Path:
@@ -99,8 +105,10 @@ def ensure_weights(
     """
     directory.mkdir(parents=True, exist_ok=True)
     target = directory / weights.name
-    if target.exists() and target.stat().st_size == weights.size_bytes:
-        return target  # verified before it got this name
+    if is_here(directory, weights):
+        return target
+    for left_over in directory.glob("part-*"):  # of a run that was killed
+        shutil.rmtree(left_over, ignore_errors=True)
     fresh = target.with_suffix(".partial")
     fetched_bytes = sum(path.stat().st_size for path in _part_files(directory, weights))
     needed_bytes = max(0, 2 * weights.size_bytes - fetched_bytes) + 64 * MIB

@@ -1,0 +1,42 @@
+# Two commands matter: `make run` and `make test`. `make` alone lists them all.
+# Knobs are environment variables: PORT=8100 make run (README.md has the table).
+
+.DEFAULT_GOAL := help
+.PHONY: help run dev manage setup setup-dev test lint clean
+
+# Only used to make the virtual environment; see scripts/find-python.
+PYTHON ?=
+export PYTHON
+PY := .venv/bin/python
+
+help:  ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+run: setup  ## Everything on this machine; Ctrl-C ends it, the data stays in var/
+	@$(PY) -m chatproject.run
+
+dev: setup-dev  ## As run, for developers: restarts when the source changes, shows debug pages
+	@$(PY) -m chatproject.run --reload
+
+manage:  ## manage.py against what is running: make manage ARGS="create_api_token ada@example.org"
+	@$(PY) -m chatproject.run --manage $(ARGS)
+
+setup:  ## What run needs: .venv and node_modules (nothing to do when nothing has changed)
+	@python=$$(sh scripts/find-python) && "$$python" scripts/bootstrap.py
+
+setup-dev:
+	@python=$$(sh scripts/find-python) && "$$python" scripts/bootstrap.py --dev
+
+test: setup-dev  ## All tests; the last one is a journey through `make run` with the demo model
+	@bash scripts/run-tests
+
+lint: setup-dev  ## Style, types, and which module may import which
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy .
+	@.venv/bin/lint-imports
+
+clean:  ## Removes what can be made again; the data in var/ stays
+	@rm -rf .venv node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -not -path './var/*' -prune -exec rm -rf {} +
+	@echo "The database, the model and the keys are still in var/: remove it yourself to start anew."

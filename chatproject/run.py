@@ -1,0 +1,325 @@
+"""`python -m chatproject.run`: the whole product on one machine, under one supervisor.
+
+python -m chatproject.run                 everything; Ctrl-C ends it
+python -m chatproject.run --reload        the same for developers: restarts on changes
+python -m chatproject.run --manage CMD …  manage.py against what is running
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import signal
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from chatproject import demo_model, openmp
+from chatproject.console import Console
+from chatproject.embedded import EmbeddedPostgres, EmbeddedValkey, SetupProblem
+from chatproject.embedded.homes import HomeLock, make_home
+from chatproject.embedded.ports import free_port
+from chatproject.embedded.problems import MIB, require_free_space
+from chatproject.embedded.processes import StopStep
+from chatproject.prepare import ADMIN_MARK
+from chatproject.run_options import CHECKOUT, LOOPBACK, Options, check_ports, read_options
+from chatproject.run_support import Readiness, secret_key, write_private
+from chatproject.supervisor import Command, Service, Supervisor, source_changes
+
+# The order of the stop is the reverse: first nobody new comes in, then runs end or are handed over,
+# then what they needed goes.
+DATABASE_STAGE, REDIS_STAGE, ENGINE_STAGE, WORKER_STAGE, WEB_STAGE = range(5)
+
+POOL = "demo"
+REPLICA = "demo-1"
+# Logs, static files and the database's write-ahead log; the model asks for its own room.
+RUNNING_BYTES = 300 * MIB
+
+# Celery ends after its tasks on SIGTERM, and hands them over on SIGQUIT.
+WORKER_STOP = (StopStep(signal.SIGTERM, 10.0), StopStep(signal.SIGQUIT, 6.0))
+# uvicorn itself gives open answers 10 s.
+WEB_STOP = (StopStep(signal.SIGTERM, 14.0),)
+
+
+class Run:
+    """One `make run`, from a look at the machine to the last process that ends."""
+
+    def __init__(self, options: Options, *, reload: bool, console: Console) -> None:
+        self._options = options
+        self._reload = reload
+        self._console = console
+        self._supervisor = Supervisor(console)
+        self._environment: dict[str, str] = {}
+        self._admin_lines: list[str] = []
+        self._lock = HomeLock(options.var / "run.lock")
+        self._ready = Readiness(options, console, self._announce)
+
+    def go(self) -> None:
+        """Returns after an orderly stop; raises SetupProblem when there was something wrong."""
+        self._look_at_machine()
+        try:
+            with self._supervisor:
+                self._start_services()
+                self._prepare()
+                self._start_processes()
+                self._watch()
+        finally:
+            self._run_file.unlink(missing_ok=True)
+            self._lock.release()
+            self._show_admin_once()
+
+    @property
+    def _run_file(self) -> Path:
+        return self._options.var / "run.json"
+
+    # --- before anything runs ---------------------------------------------------------------------
+
+    def _look_at_machine(self) -> None:
+        var = self._options.var
+        make_home(var, None)
+        var.chmod(0o711)  # PostgreSQL's user must be able to pass; what is secret has its own mode
+        holder = self._lock.acquire(f"process {os.getpid()} at {self._options.address}")
+        if holder is not None:
+            raise SetupProblem(
+                f"It is running already: {holder}. Use that one, stop it with Ctrl-C where it runs "
+                "(or kill it by that number), or start a second one with data of its own: "
+                "HEARTH_VAR=/another/directory PORT=8100 make run."
+            )
+        check_ports(self._options)
+        require_free_space(var, RUNNING_BYTES, "running")
+
+    # --- services ---------------------------------------------------------------------------------
+
+    def _start_services(self) -> None:
+        secret = os.environ.get("SECRET_KEY") or secret_key(self._options.var)
+        self._environment = {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            "DJANGO_SETTINGS_MODULE": "chatproject.settings",
+            "SECRET_KEY": secret,
+            "STATIC_ROOT": os.environ.get("STATIC_ROOT") or str(self._options.var / "static"),
+            "GPU_POOL": POOL,
+            "GPU_REPLICA": REPLICA,
+        }
+        if self._reload:
+            self._environment.setdefault("DEBUG", "1")
+        self._start_postgres()
+        self._start_valkey()
+        self._start_engine()
+
+    def _start_postgres(self) -> None:
+        if not self._environment.get("DATABASE_URL"):
+            self._console.say("Starting PostgreSQL")
+            postgres = EmbeddedPostgres(self._options.var)
+            if not postgres.home.is_relative_to(self._options.var):
+                self._console.say(f"Its data is in {postgres.home}: its user cannot pass to here")
+            self._supervisor.add(postgres, DATABASE_STAGE)
+            self._environment["DATABASE_URL"] = postgres.url
+
+    def _start_valkey(self) -> None:
+        if not self._environment.get("REDIS_URL"):
+            self._console.say("Starting Valkey")
+            valkey = EmbeddedValkey(self._options.var)
+            self._supervisor.add(valkey, REDIS_STAGE)
+            self._environment["REDIS_URL"] = valkey.url
+            # Another database: emptying the cache must not empty the token logs.
+            self._environment.setdefault("CACHE_URL", valkey.database_url(1))
+
+    def _start_engine(self) -> None:
+        options = self._options
+        if options.engine == "own":
+            return
+        profile: dict[str, object] = {
+            "kind": options.engine,
+            "url": options.engine_url,
+            "api_key": self._environment.get("ENGINE_API_KEY", ""),
+            "model": options.engine_model,
+            "context_tokens": options.engine_context_tokens,
+            "slots": options.slots,
+        }
+        if options.engine == "llamacpp":
+            profile |= self._start_llamacpp()
+        self._environment["ENGINE_PROFILES"] = json.dumps({POOL: profile})
+
+    def _start_llamacpp(self) -> dict[str, object]:
+        """Start the engine on a free port of this machine; where and with which key it answers."""
+        model = self._options.model_file or self._demo_weights()
+        port, key = free_port(), secrets.token_urlsafe(24)
+        environment = {**self._environment, "ENGINE_API_KEY": key}
+        if not openmp.is_installed():
+            directory = openmp.library_directory(self._options.var / "lib", self._console.say)
+            others = environment.get("LD_LIBRARY_PATH")
+            environment["LD_LIBRARY_PATH"] = f"{directory}:{others}" if others else str(directory)
+        context_tokens = self._options.engine_context_tokens * self._options.slots
+        arguments = ["generation.engines.llamacpp_server", "--model", str(model)]
+        arguments += ["--port", str(port), "--slots", str(self._options.slots)]
+        arguments += ["--context-tokens", str(context_tokens)]
+        command = self._command("engine", arguments)
+        command.env = environment
+        self._supervisor.add(command, ENGINE_STAGE)
+        return {"url": f"http://127.0.0.1:{port}", "api_key": key}
+
+    def _demo_weights(self) -> Path:
+        directory = self._options.var / "models"
+        if not demo_model.is_here(directory):
+            # In a process of its own, so that Ctrl-C ends a long download.
+            fetch = self._command("model", ["chatproject.demo_model", str(directory)])
+            fetch.stop_steps = (StopStep(signal.SIGTERM, 2.0),)
+            if self._supervisor.step(fetch) != 0:
+                raise SetupProblem("There is no model to answer with; the lines above say why.")
+        return directory / demo_model.DEMO.name
+
+    # --- preparation ------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        self._console.say("Preparing the database and the static files")
+        status = self._supervisor.step(
+            self._command("prepare", ["chatproject.prepare"]), self._take_admin_line
+        )
+        if status != 0:
+            raise SetupProblem(
+                "The database or the static files could not be prepared; the lines above say why. "
+                "If they name a host: is the server in DATABASE_URL or REDIS_URL running?"
+            )
+        write_private(self._run_file, json.dumps(self._own_environment()))
+
+    def _take_admin_line(self, line: str) -> bool:
+        if not line.startswith(ADMIN_MARK):
+            return False
+        self._admin_lines.append(line.removeprefix(ADMIN_MARK))
+        return True
+
+    def _own_environment(self) -> dict[str, str]:
+        return {k: v for k, v in self._environment.items() if os.environ.get(k) != v}
+
+    # --- the product ------------------------------------------------------------------------------
+
+    def _start_processes(self) -> None:
+        for command in self._workers():
+            self._supervisor.add(command, WORKER_STAGE)
+        for command in self._web_processes():
+            self._supervisor.add(command, WEB_STAGE)
+
+    def _workers(self) -> Iterator[Command]:
+        worker = ["celery", "-A", "chatproject", "worker"]
+        gpu = ["-P", "custom", "-c", str(self._options.slots), "-Q", f"gpu.{POOL}"]
+        yield self._product("gpu", [*worker, *gpu, "-n", f"gpu-{REPLICA}@%h"])
+        chores = ["-P", "threads", "-c", "2", "-Q", "chores", "-n", "chores@%h"]
+        yield self._product("chores", [*worker, *chores])
+        schedule = str(self._options.var / "beat-schedule")
+        # No pid file: after a crash its number may be another process's, and beat would refuse.
+        yield self._product(
+            "beat", ["celery", "-A", "chatproject", "beat", "-s", schedule, "--pidfile="]
+        )
+
+    def _web_processes(self) -> Iterator[Command]:
+        for index, port in enumerate(self._options.ports, start=1):
+            name = "web" if len(self._options.ports) == 1 else f"web {index}"
+            address = ["--host", self._options.host, "--port", str(port)]
+            rest = ["--no-access-log", "--timeout-graceful-shutdown", "10"]
+            command = self._product(
+                name, ["uvicorn", "chatproject.asgi:application", *address, *rest]
+            )
+            command.stop_steps = WEB_STOP
+            yield command
+
+    def _product(self, name: str, module: list[str]) -> Command:
+        command = self._command(name, module)
+        command.stop_steps = WORKER_STOP
+        command.reload = self._reload
+        return command
+
+    def _command(self, name: str, module: list[str]) -> Command:
+        return Command(name, [sys.executable, "-m", *module], self._environment, CHECKOUT)
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        changes = source_changes(_source_directories()) if self._reload else None
+
+        def on_tick() -> None:
+            self._ready.look()
+            if changes is not None and next(changes):
+                self._console.say("The source has changed: restarting")
+                self._supervisor.restart(_reloads)
+
+        self._supervisor.run(on_tick)
+
+    def _announce(self) -> None:
+        lines = [f"Ready: {self._options.address}"]
+        if self._options.host not in LOOPBACK and not os.environ.get("ALLOWED_HOSTS"):
+            lines.append("To be reached by other names, set ALLOWED_HOSTS=name,other.name")
+        self._console.box([*lines, *self._admin_lines, "Ctrl-C ends everything; the data stays."])
+        self._admin_lines = []
+
+    def _show_admin_once(self) -> None:
+        """A one-time password is never said again: not even an early end may swallow it."""
+        if self._admin_lines:
+            self._console.box(self._admin_lines)
+
+
+def _reloads(service: Service) -> bool:
+    return isinstance(service, Command) and service.reload
+
+
+def _source_directories() -> list[Path]:
+    """The packages of the checkout: not var/, whose files change all the time."""
+    return sorted(path.parent for path in CHECKOUT.glob("*/__init__.py"))
+
+
+def manage(options: Options, arguments: list[str]) -> None:
+    """Replace this process by manage.py with the addresses and keys of what is running."""
+    file = options.var / "run.json"
+    if not file.exists():
+        raise SetupProblem(
+            "Nothing is running from this directory: start `make run` in another terminal first. "
+            "(With services of your own, use `.venv/bin/python manage.py` and your environment.)"
+        )
+    environment: Mapping[str, str] = {**os.environ, **json.loads(file.read_text())}
+    command = [sys.executable, str(CHECKOUT / "manage.py"), *arguments]
+    os.execve(sys.executable, command, dict(environment))  # noqa: S606
+
+
+def check_python() -> None:
+    """Raise SetupProblem on a Python or a system that this was never tried on."""
+    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+        raise SetupProblem(
+            f"This is Python {sys.version_info[0]}.{sys.version_info[1]}, and 3.11, 3.12 or 3.13 "
+            "is "
+            "needed. Remove .venv and run `make setup PYTHON=python3.13` (or another of them)."
+        )
+    if sys.platform != "linux":
+        raise SetupProblem(
+            "`make run` starts Linux programs and ties them to its life in Linux' way. On another "
+            "system use a Linux container or virtual machine."
+        )
+
+
+def _paragraph(problem: SetupProblem) -> str:
+    """Wrapped for a terminal; indented lines (a log's last words) stay as they are."""
+    lines = str(problem).split("\n")
+    return "\n".join(x if x.startswith(" ") else textwrap.fill(x, 96) for x in lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="chatproject.run", description=__doc__.partition("\n")[0])
+    parser.add_argument("--reload", action="store_true", help="restart on changes of the source")
+    parser.add_argument("--manage", nargs=argparse.REMAINDER, help="run manage.py with these words")
+    arguments = parser.parse_args()
+    try:
+        check_python()
+        options = read_options(os.environ)
+        if arguments.manage is not None:
+            manage(options, arguments.manage)
+        Run(options, reload=arguments.reload, console=Console()).go()
+    except SetupProblem as problem:
+        sys.stderr.write(f"\n{_paragraph(problem)}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

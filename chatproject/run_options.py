@@ -1,0 +1,146 @@
+"""What `make run` can be told through the environment; every wrong value says what would be
+right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from chatproject.embedded.ports import port_problem
+from chatproject.embedded.problems import SetupProblem
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+ENGINES = ("llamacpp", "openai", "simulated")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+# What one slot of the demo's engine may hold, prompt and answer together.
+CONTEXT_TOKENS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`engine` is "own" where ENGINE_PROFILES says everything and nothing is started for it."""
+
+    var: Path
+    host: str
+    port: int
+    web_processes: int
+    engine: str
+    engine_url: str
+    engine_model: str
+    engine_context_tokens: int
+    model_file: Path | None
+    slots: int
+
+    @property
+    def ports(self) -> range:
+        return range(self.port, self.port + self.web_processes)
+
+    @property
+    def address(self) -> str:
+        """Where a browser on this machine finds the first web process."""
+        host = "localhost" if self.host in ("0.0.0.0", "::", *LOOPBACK) else self.host  # noqa: S104
+        return f"http://{host}:{self.port}/"
+
+
+def read_options(environment: Mapping[str, str]) -> Options:
+    """Options from the environment; raises SetupProblem for a value that cannot be meant."""
+    slots = _whole_number(environment, "SLOTS", 2, 1, 64)
+    options = Options(
+        var=Path(environment.get("HEARTH_VAR") or CHECKOUT / "var").resolve(),
+        host=environment.get("HOST") or "127.0.0.1",
+        port=_whole_number(environment, "PORT", 8000, 1, 65535),
+        web_processes=_whole_number(environment, "WEB", 1, 1, 16),
+        engine=_engine(environment),
+        engine_url=environment.get("ENGINE_URL", ""),
+        engine_model=environment.get("ENGINE_MODEL", "demo"),
+        engine_context_tokens=_whole_number(
+            environment, "ENGINE_CONTEXT_TOKENS", CONTEXT_TOKENS, 256, 1_000_000
+        ),
+        model_file=_model_file(environment),
+        slots=slots,
+    )
+    _check_engine_url(options)
+    return options
+
+
+def _whole_number(
+    environment: Mapping[str, str], name: str, default: int, least: int, most: int
+) -> int:
+    text = environment.get(name) or str(default)
+    if text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most:
+        return int(text)
+    raise SetupProblem(
+        f"{name}={text[:40]} cannot be used: it must be a whole number from {least} to {most}. "
+        f"For example: {name}={default} make run."
+    )
+
+
+def _engine(environment: Mapping[str, str]) -> str:
+    if environment.get("ENGINE_PROFILES"):
+        return "own"
+    engine = environment.get("ENGINE") or "llamacpp"
+    if engine not in ENGINES:
+        raise SetupProblem(
+            f"ENGINE={engine[:40]} is not known. Use llamacpp (the small model on this machine's "
+            "CPU), "
+            "or openai with ENGINE_URL=http://host:port/v1 and ENGINE_MODEL=name for a server of "
+            "yours."
+        )
+    return engine
+
+
+def _check_engine_url(options: Options) -> None:
+    if options.engine != "openai":
+        return
+    parts = urlsplit(options.engine_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SetupProblem(
+            "ENGINE=openai needs the address of the server in ENGINE_URL, for example "
+            "ENGINE_URL=http://localhost:11434/v1 ENGINE_MODEL=qwen2.5:0.5b make run. "
+            "Its key, if it wants one, goes into ENGINE_API_KEY."
+        )
+
+
+def _model_file(environment: Mapping[str, str]) -> Path | None:
+    name = environment.get("ENGINE_MODEL_FILE")
+    if not name:
+        return None
+    if not Path(name).is_file():
+        raise SetupProblem(
+            f"ENGINE_MODEL_FILE={name} is not a file. It must be a chat model in GGUF format; "
+            "leave it "
+            "unset for the demo model."
+        )
+    return Path(name).resolve()
+
+
+def check_ports(options: Options) -> None:
+    """Raise SetupProblem where a web process could not listen."""
+    for port in options.ports:
+        problem = port_problem(options.host, port)
+        if problem == "taken":
+            raise SetupProblem(
+                f"Port {port} on {options.host} is taken: another program listens there (perhaps "
+                "this "
+                f"one, started from another directory). Stop it, or choose another port: "
+                f"PORT={_another(port)} make run."
+            )
+        if problem == "not permitted":
+            raise SetupProblem(
+                f"This user may not listen on port {port}: ports below 1024 are root's. Choose a "
+                "larger "
+                "one (PORT=8000 make run) and put a proxy in front of it."
+            )
+        if problem is not None:
+            raise SetupProblem(
+                f"HOST={options.host} is {problem}. Use 127.0.0.1 (this machine only, the default) "
+                "or "
+                "0.0.0.0 (every network it is in)."
+            )
+
+
+def _another(port: int) -> int:
+    return port + 100 if port + 100 < 65536 else 8080

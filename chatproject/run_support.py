@@ -1,0 +1,73 @@
+"""What `make run` needs beside the processes: private files, and knowing when the page answers."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from chatproject.console import Console
+from chatproject.run_options import Options
+
+READY_LOOK_S = 0.3
+READY_PATIENCE_S = 1.0
+STILL_WAITING_S = 30.0
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace the file in one step; only its owner can ever read it."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    fresh.rename(path)
+
+
+def secret_key(var: Path) -> str:
+    """Django's key for this directory: made once, so that a restart signs nobody out."""
+    path = var / "secret-key"
+    if not path.exists():
+        write_private(path, secrets.token_urlsafe(50))
+    return path.read_text().strip()
+
+
+class Readiness:
+    """Asks the first web process until it is ready, then calls `announce` once.
+
+    It runs in the supervisor's loop, so each look is short.
+    """
+
+    def __init__(self, options: Options, console: Console, announce: Callable[[], None]) -> None:
+        wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+        self._host = wildcards.get(options.host, options.host)
+        self._port = options.port
+        self._console = console
+        self._announce = announce
+        self._done = False
+        self._next_look_s = 0.0
+        self._next_word_s = time.monotonic() + STILL_WAITING_S
+
+    def look(self) -> None:
+        now_s = time.monotonic()
+        if self._done or now_s < self._next_look_s:
+            return
+        self._next_look_s = now_s + READY_LOOK_S
+        if self._answers():
+            self._done = True
+            self._announce()
+        elif now_s > self._next_word_s:
+            self._next_word_s = now_s + STILL_WAITING_S
+            self._console.say("Still waiting for the web process to be ready; its lines say why")
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=READY_PATIENCE_S)
+        try:
+            connection.request("GET", "/readyz", headers={"Host": "localhost"})
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
