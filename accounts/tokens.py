@@ -25,9 +25,14 @@ LAST_USED_EVERY = timedelta(minutes=1)
 
 def create(user: User, name: str, expires: datetime | None = None) -> tuple[ApiToken, str]:
     """A new API token of `user` and its secret, which nothing can show again."""
-    secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+    secret = new_secret()
     token = ApiToken.objects.create(user=user, name=name, digest=digest(secret), expires=expires)
     return token, secret
+
+
+def new_secret() -> str:
+    """`t_` and 43 characters."""
+    return PREFIX + secrets.token_urlsafe(SECRET_BYTES)
 
 
 def digest(secret: str) -> bytes:

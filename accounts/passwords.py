@@ -1,0 +1,25 @@
+"""One-time passwords: good for one sign-in, then the person chooses their own."""
+
+from __future__ import annotations
+
+import secrets
+
+from accounts.models import User
+
+IS_TEMPORARY = "password_is_temporary"
+"""Key in `User.preferences`."""
+
+
+def one_time_password() -> str:
+    """16 characters that can be read out and typed; 96 bits."""
+    return secrets.token_urlsafe(12)
+
+
+def must_be_changed(user: User) -> bool:
+    """Whether the person still signs in with a password that somebody else has seen."""
+    return bool(user.preferences.get(IS_TEMPORARY))
+
+
+def mark_as_own(user: User) -> None:
+    """The person chose it. Changes the object only; the caller saves."""
+    user.preferences = {key: v for key, v in user.preferences.items() if key != IS_TEMPORARY}

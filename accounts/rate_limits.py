@@ -1,0 +1,115 @@
+"""How often one may try to sign in or sign up, so that passwords cannot be guessed.
+
+Counted in Redis by django-ratelimit. While Redis is away nobody is refused: people must be able to
+sign in then, and a slow password hash still stands in the way of guessing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.http import HttpRequest
+from django_ratelimit.core import get_usage
+from redis.exceptions import RedisError
+
+from accounts.errors import RateLimited
+
+logger = logging.getLogger(__name__)
+
+Key = Callable[[HttpRequest, str], str]
+"""(request, account as typed) → what is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most `rate` (django-ratelimit's notation) tries for each value of `key`."""
+
+    name: str
+    rate: str
+    key: Key
+
+
+def client_address(request: HttpRequest) -> str:
+    """The client's address, as an IPv6 network of /64 where it is IPv6 (one household, one client).
+
+    X-Forwarded-For can be written by anyone: only its last TRUSTED_PROXY_COUNT entries come from
+    proxies of ours, so the one that many from the right is the client's.
+    """
+    return _network(_forwarded(request) or request.META.get("REMOTE_ADDR", ""))
+
+
+def by_address(request: HttpRequest, account: str) -> str:
+    return client_address(request)
+
+
+def by_account(request: HttpRequest, account: str) -> str:
+    return account.strip().casefold()
+
+
+def by_both(request: HttpRequest, account: str) -> str:
+    return f"{by_address(request, account)} {by_account(request, account)}"
+
+
+# A whole office may share one address. One address may not lock others out of an account: it meets
+# its own limit (10 in 5 minutes is 120 an hour) before the account's.
+SIGN_IN = (
+    Limit("sign_in.address", "100/5m", by_address),
+    Limit("sign_in.address_account", "10/5m", by_both),
+    Limit("sign_in.account", "250/h", by_account),
+)
+SIGN_UP = (
+    Limit("sign_up.address", "30/h", by_address),
+    Limit("sign_up.account", "10/h", by_account),
+)
+CHANGE_PASSWORD = (Limit("change_password.account", "10/5m", by_account),)
+
+
+def count(request: HttpRequest, limits: Iterable[Limit], account: str) -> None:
+    """Count one try; raise RateLimited if it was one too many.
+
+    It is counted before the password is looked at: of many tries at once none slips through.
+    """
+    try:
+        for limit in limits:
+            _count(request, limit, account)
+    except (RedisError, OSError) as error:
+        logger.warning(
+            "rate limits are off, the cache is away: %s",
+            type(error).__name__,
+            extra={"action": "rate_limit_skipped"},
+        )
+
+
+def _count(request: HttpRequest, limit: Limit, account: str) -> None:
+    value = limit.key(request, account)
+    usage = get_usage(
+        request, group=limit.name, key=lambda *_: value, rate=limit.rate, increment=True
+    )
+    # A limit of 0 is the library's way to say that it could not count.
+    if usage and usage["limit"] and usage["should_limit"]:
+        raise RateLimited(
+            "Too many tries in a short time. Wait a moment and try again.",
+            retry_after_s=max(1, usage["time_left"]),
+        )
+
+
+def _forwarded(request: HttpRequest) -> str | None:
+    trusted: int = getattr(settings, "TRUSTED_PROXY_COUNT", 0)
+    hops = [hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")]
+    return hops[-trusted] if 0 < trusted <= len(hops) else None
+
+
+def _network(text: str) -> str:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return "unknown"
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network(f"{address}/64", strict=False).network_address)

@@ -1,0 +1,169 @@
+"""Sign in, sign out, sign up, change the password: pages that work without JavaScript."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.auth import login
+from django.contrib.auth.views import (
+    LoginView,
+    LogoutView,
+    PasswordChangeView,
+    RedirectURLMixin,
+    redirect_to_login,
+)
+from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse, reverse_lazy
+from django.utils.decorators import method_decorator
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_protect
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.generic import FormView
+
+from accounts import api_errors, passwords, rate_limits
+from accounts.errors import RateLimited
+from accounts.forms import ChangePasswordForm, SignInForm, SignUpForm
+from accounts.models import User
+
+# Django's views are generic in its stubs only.
+if TYPE_CHECKING:
+    _SignUpFormView = FormView[SignUpForm]
+else:
+    _SignUpFormView = FormView
+
+
+class LocalNextMixin(RedirectURLMixin):
+    """`next` is kept where it leads to a page of ours that is not an account page."""
+
+    request: HttpRequest
+
+    def get_redirect_url(self, request: HttpRequest | None = None) -> str:
+        wanted: str = super().get_redirect_url()
+        # Back to sign-in after signing in would be a circle; to sign-out, a trap.
+        return "" if wanted.startswith(reverse("accounts:root")) else wanted
+
+
+class SignInView(LocalNextMixin, LoginView):
+    template_name = "accounts/sign_in.html"
+    authentication_form = SignInForm
+    redirect_authenticated_user = True
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        account = request.POST.get("username", "")
+        try:
+            rate_limits.count(request, rate_limits.SIGN_IN, account)
+        except RateLimited as error:
+            return rate_limited(request, error)
+        return super().post(request, *args, **kwargs)
+
+    def get_success_url(self) -> str:
+        after: str = super().get_success_url()
+        if passwords.must_be_changed(cast("User", self.request.user)):
+            return f"{reverse('accounts:change_password')}?{urlencode({'next': after})}"
+        return after
+
+
+class SignOutView(LocalNextMixin, LogoutView):
+    """POST ends the session; GET shows the button, for those who typed the address."""
+
+    http_method_names = ["get", "head", "post", "options"]
+    template_name = "accounts/sign_out.html"
+
+
+@method_decorator([sensitive_post_parameters(), csrf_protect, never_cache], name="dispatch")
+class SignUpView(LocalNextMixin, _SignUpFormView):
+    template_name = "accounts/sign_up.html"
+    form_class = SignUpForm
+    next_page = settings.LOGIN_REDIRECT_URL
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.user.is_authenticated:
+            return HttpResponseRedirect(self.get_success_url())
+        if not settings.SIGN_UP_OPEN:
+            status = 403 if request.method == "POST" else 200
+            return render(request, "accounts/sign_up_closed.html", status=status)
+        return super().dispatch(request, *args, **kwargs)
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        account = request.POST.get("email", "")
+        try:
+            rate_limits.count(request, rate_limits.SIGN_UP, account)
+        except RateLimited as error:
+            return rate_limited(request, error)
+        return super().post(request, *args, **kwargs)
+
+    def form_valid(self, form: SignUpForm) -> HttpResponse:
+        try:
+            with transaction.atomic():
+                user = form.save()
+        except IntegrityError:  # somebody took the address since the form looked
+            form.add_error("email", "There is an account with this address already.")
+            return self.form_invalid(form)
+        login(self.request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
+        return HttpResponseRedirect(self.get_success_url())
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(next=self.get_redirect_url(), **kwargs)
+
+
+@method_decorator(never_cache, name="dispatch")
+class ChangePasswordView(LocalNextMixin, PasswordChangeView):
+    template_name = "accounts/change_password.html"
+    form_class = ChangePasswordForm
+    success_url = reverse_lazy("accounts:password_changed")
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        user = cast("User", request.user)
+        try:
+            rate_limits.count(request, rate_limits.CHANGE_PASSWORD, user.external_id)
+        except RateLimited as error:
+            return rate_limited(request, error)
+        return super().post(request, *args, **kwargs)
+
+    def get_default_redirect_url(self) -> str:
+        return str(self.success_url)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        user = cast("User", self.request.user)
+        return super().get_context_data(
+            next=self.get_redirect_url(), temporary=passwords.must_be_changed(user), **kwargs
+        )
+
+
+@never_cache
+def password_changed(request: HttpRequest) -> HttpResponse:
+    return render(request, "accounts/password_changed.html")
+
+
+def rate_limited(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """429 with `Retry-After`: a page, or the JSON shape where Accept prefers JSON."""
+    error = api_errors.to_api_error(exception) if exception else None
+    if not isinstance(error, RateLimited):
+        error = RateLimited(retry_after_s=api_errors.RATE_LIMITED_RETRY_S)
+    if request.get_preferred_type(["text/html", "application/json"]) == "application/json":
+        return api_errors.json_response(error)
+    context = {"retry_after_s": error.retry_after_s}
+    response = render(request, "429.html", context, status=error.http_status)
+    for name, value in api_errors.headers_of(error).items():
+        response[name] = value
+    return response
+
+
+@never_cache
+def admin_sign_in(request: HttpRequest, extra_context: object = None) -> HttpResponse:
+    """Instead of the admin's own sign-in page, which knows no rate limits.
+
+    Who is signed in but no administrator is told so: the sign-in page would send them back here.
+    """
+    wanted = request.GET.get("next") or reverse("admin:index")
+    if not request.user.is_authenticated:
+        return redirect_to_login(wanted)
+    if not admin.site.has_permission(request):
+        raise PermissionDenied
+    return HttpResponseRedirect(reverse("admin:index"))
