@@ -17,6 +17,7 @@ from generation.token_log.commands import (
     Registered,
 )
 from generation.token_log.errors import AnswerTooLong, Fenced, LogClosed, LogFull, TokenLogError
+from generation.token_log.flusher import Flusher
 from generation.token_log.follow import Assembled, Follower, Step, assemble, event_text
 from generation.token_log.log import TokenLog, TokenLogSync
 from generation.token_log.push import (
@@ -27,6 +28,7 @@ from generation.token_log.push import (
     encode_push,
     encode_stop,
 )
+from generation.token_log.writer import RecheckReply, RunWriter
 
 __all__ = [
     "AnswerTooLong",
@@ -35,6 +37,7 @@ __all__ = [
     "Batch",
     "Code",
     "Fenced",
+    "Flusher",
     "Follower",
     "LogClosed",
     "LogFull",
@@ -43,7 +46,9 @@ __all__ = [
     "OpenReply",
     "PushedEvent",
     "PushedRun",
+    "RecheckReply",
     "Registered",
+    "RunWriter",
     "Step",
     "TokenLog",
     "TokenLogError",

@@ -25,16 +25,17 @@ CONNECT_TIMEOUT_S: Final = 2.0
 
 def async_client(url: str) -> AsyncRedis:
     """An asyncio client for token logs. The caller closes it (`aclose`)."""
-    return redis.asyncio.Redis.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **_options())
+    return redis.asyncio.Redis.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **client_options())
 
 
 def sync_client(url: str) -> SyncRedis:
     """A client for token logs in sync code; it may be shared by threads."""
     # A request can afford one quick second try on a connection that went stale while it was idle.
-    return redis.Redis.from_url(url, retry=SyncRetry(NoBackoff(), 1), **_options())
+    return redis.Redis.from_url(url, retry=SyncRetry(NoBackoff(), 1), **client_options())
 
 
-def _options() -> dict[str, Any]:
+def client_options() -> dict[str, Any]:
+    """Connection arguments that every client here shares."""
     return {
         "protocol": 2,
         "decode_responses": False,

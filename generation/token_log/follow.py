@@ -11,7 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from generation.events import JUMP_NAMES, Event
+from generation.events import Event
+
+# What a client may be given over a hole in what was pushed, because it replaces all the client
+# has. `done` is not among them: the pieces before it may only have been lost on the way, and are
+# still in the log.
+_REPLACES = frozenset({"snapshot", "retract"})
 
 
 class Step(Enum):
@@ -35,7 +40,7 @@ class Follower:
         """What to do with an event that was pushed; PASS moves the cursor."""
         if seq <= self.cursor:
             return Step.DROP
-        if seq > self.cursor + 1 and name not in JUMP_NAMES:
+        if seq > self.cursor + 1 and name not in _REPLACES:
             return Step.READ
         self._move(seq, name)
         return Step.PASS
@@ -78,7 +83,7 @@ def assemble(events: Iterable[Event], *, text: str = "", after: int = 0) -> Asse
     for event in events:
         if event.seq <= after:
             continue
-        if event.name in ("snapshot", "retract"):
+        if event.name in _REPLACES:
             retracted = event.name == "retract"
             pieces, whole = ["" if retracted else event_text(event)], True
         elif event.seq != after + 1 and event.name != "done":

@@ -1,0 +1,394 @@
+"""One flusher per worker process: every run's appends in one pipeline, one push per gateway.
+
+Every 40 ms (at once for a first text, a notice or an end) it sends what all runs have to say as
+ONE pipeline, and then what is new as one payload per watching gateway, in one pipeline too. So
+round trips grow with workers and gateways, not with text. The replies renew leases and bring what
+readers asked for.
+
+While Redis is away nothing is dropped: numbered batches are sent again as they are, later text
+piles up behind them (at most one answer per run). What Redis lost is opened again with a
+`snapshot`, once PostgreSQL has confirmed the epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final
+
+from redis.exceptions import RedisError
+
+from generation.events import Event, encode_data, takeover_seq
+from generation.token_log import push
+from generation.token_log.buffer import RunBuffer
+from generation.token_log.commands import AppendReply, Batch, Code, OpenReply
+from generation.token_log.errors import Fenced, LogClosed
+from generation.token_log.limits import FLUSH_S, HEARTBEAT_S
+from generation.token_log.log import TokenLog
+from generation.token_log.writer import Recheck, RunWriter
+
+logger = logging.getLogger(__name__)
+
+Publish = Callable[[Sequence[tuple[str, bytes]]], Awaitable[None]]
+
+AWAY: Final = (RedisError, OSError, TimeoutError)
+"""What says that Redis, not the caller, has a problem."""
+
+BACKOFF_S: Final = (0.05, 1.0)
+"""The first and the longest pause before Redis is tried again; leases (6 s) outlast several."""
+
+PUBLISH_TIMEOUT_S: Final = 1.0
+"""A push is a hint: it must not hold up the appends that renew leases."""
+
+
+class Flusher:
+    """Writes the logs of all runs of one worker. `publish` is TokenChannelLayer.publish_many.
+
+    Run it with start() (and aclose()), or await run_forever() in a task of your own.
+    """
+
+    def __init__(
+        self,
+        log: TokenLog,
+        publish: Publish,
+        *,
+        flush_s: float = FLUSH_S,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        self.away_since_s: float | None = None
+        """Since when Redis does not answer (the loop's clock); None while it does."""
+        self._log = log
+        self._publish = publish
+        self._flush_s = flush_s
+        self._heartbeat_s = heartbeat_s
+        self._writers: dict[str, RunWriter] = {}
+        self._kicked = asyncio.Event()
+        self._failures = 0
+        self._not_before_s = 0.0
+        self._flushing = asyncio.Lock()
+        self._runner: asyncio.Task[Any] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    async def open(
+        self,
+        run: str,
+        *,
+        epoch: int,
+        owner_channel: str,
+        recheck: Recheck,
+        next_seq: int | None = None,
+        text: str = "",
+    ) -> RunWriter:
+        """Takes the log of `run` for `epoch` (minted by PostgreSQL) and returns its writer.
+
+        Epoch 1 goes on at `next_seq` (k + 1, where the send wrote 1..k), with an empty `snapshot`
+        first if the log is missing or ends before k. A later epoch begins with a `snapshot` of
+        `text`, the answer so far, at takeover_seq(epoch). While Redis is away the writer takes
+        text all the same. Raises Fenced where a larger epoch is there or the run has ended.
+        """
+        if self._closing:
+            raise LogClosed("the flusher is closed")
+        first_seq = takeover_seq(epoch) if next_seq is None else next_seq
+        buffer = RunBuffer(epoch=epoch, last_seq=first_seq - 1, text=text)
+        writer = RunWriter(
+            self, run, epoch=epoch, owner_channel=owner_channel, buffer=buffer, recheck=recheck
+        )
+        first = Event(first_seq, "snapshot", encode_data({"text": text}))
+        try:
+            reply = await self._open(writer, first, only_if_behind=epoch == 1)
+        except AWAY:
+            self._attach(writer)
+            self._reopen(writer)
+            return writer
+        if reply.code is Code.FENCED:
+            raise Fenced(f"epoch {reply.epoch} owns the run, or it has ended")
+        self._attach(writer)
+        self._opened(writer, reply)
+        return writer
+
+    def stop(self, run: str) -> None:
+        """Tells a run's orchestrator that it was asked to stop, if the run is written here."""
+        writer = self._writers.get(run)
+        if writer is not None:
+            writer.stop_requested.set()
+
+    def on_owner_payload(self, payload: bytes) -> None:
+        """For subscribe_raw on the owner's channel: the direct way a stop comes in."""
+        with contextlib.suppress(ValueError):
+            self.stop(push.decode_stop(payload))
+
+    def start(self) -> None:
+        """Runs the flusher in a task of its own."""
+        self._runner = asyncio.create_task(self.run_forever(), name="token log flusher")
+
+    async def run_forever(self) -> None:
+        """Flushes until cancelled, or until aclose()."""
+        self._runner = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        while True:
+            next_tick_s = loop.time() + self._flush_s
+            try:
+                await self.flush_once()
+            except Exception:
+                # Whatever it was, other runs' text waits behind it.
+                logger.exception("token log flush failed", extra={"action": "flush_failed"})
+                self._went_away()
+            await self._until(next_tick_s)
+
+    async def aclose(self, timeout_s: float = 5.0) -> None:
+        """Flushes what is left, for `timeout_s` at most, and closes every writer."""
+        self._closing = True
+        runner, self._runner = self._runner, None
+        if runner is not None and runner is not asyncio.current_task():
+            await _cancel(runner)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while any(not writer.buffer.idle for writer in self._writers.values()):
+                    await self.flush_once()
+                    await self._until(asyncio.get_running_loop().time() + self._flush_s)
+        for task in list(self._tasks):
+            await _cancel(task)
+        for writer in list(self._writers.values()):
+            writer.close()
+
+    # What writers ask.
+
+    def kick(self) -> None:
+        """Flush now instead of with the next tick."""
+        self._kicked.set()
+
+    def detach(self, writer: RunWriter) -> None:
+        if self._writers.get(writer.run) is writer:
+            del self._writers[writer.run]
+
+    async def tell_gone(self, writer: RunWriter) -> None:
+        """Tells the gateways that a run has ended whose log is gone, so that they ask elsewhere."""
+        told = [(writer.run, writer.seq, ())]
+        await self._send_push([(c, p) for p in push.encode_push(told) for c in writer.watchers])
+
+    async def expire_lease(self, writer: RunWriter) -> None:
+        batch = Batch(writer.run, writer.epoch, writer.buffer.confirmed_seq, lease_ms=0)
+        with contextlib.suppress(*AWAY):
+            await self._log.append(batch)
+
+    # The flush.
+
+    async def flush_once(self) -> None:
+        """One pipeline with what is due now, then one push per gateway with what is new."""
+        async with self._flushing:
+            self._kicked.clear()
+            due = list(self._batches())
+            if not due:
+                return
+            try:
+                replies = await self._log.append_many([batch for _, batch in due])
+            except AWAY:
+                self._went_away()
+                return
+            self._came_back()
+            news: dict[str, list[bytes]] = {}
+            for (writer, batch), reply in zip(due, replies, strict=True):
+                if self._heard(writer, batch, reply):
+                    self._collect(news, writer, batch)
+            await self._send_push(
+                [(channel, p) for channel in news for p in push.pack_entries(news[channel])]
+            )
+
+    def _due(self) -> list[RunWriter]:
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._not_before_s:
+            return []
+        return [
+            writer
+            for writer in self._writers.values()
+            if not (writer.reopening or writer.lost)
+            and now_s >= writer.not_before_s
+            and (not writer.buffer.idle or now_s >= writer.next_heartbeat_s)
+        ]
+
+    def _batches(self) -> Iterator[tuple[RunWriter, Batch]]:
+        for writer in self._due():
+            buffer = writer.buffer
+            try:
+                events = buffer.next_events()
+            except Exception:
+                # One run's trouble must not end the writing of all others.
+                logger.exception("token log batch failed", extra={"action": "batch_failed"})
+                writer.close()
+                continue
+            yield writer, Batch(writer.run, writer.epoch, buffer.confirmed_seq, events)
+
+    def _heard(self, writer: RunWriter, batch: Batch, reply: AppendReply) -> bool:
+        """Acts on one reply; True where the batch is in the log."""
+        now_s = asyncio.get_running_loop().time()
+        if reply.code is None:
+            logger.warning(
+                "token log append refused: %s", reply.error, extra={"action": "append_refused"}
+            )
+            writer.not_before_s = now_s + BACKOFF_S[1]
+            return False
+        if reply.code is Code.FENCED:
+            writer.fence()
+            return False
+        if reply.code is not Code.OK:
+            self._reopen(writer)
+            return False
+        writer.next_heartbeat_s = now_s + self._heartbeat_s
+        writer.watchers = reply.watchers
+        writer.buffer.confirm(batch.events[-1].seq if batch.events else batch.expected_seq)
+        if reply.stop:
+            writer.stop_requested.set()
+        if reply.resync and not writer.buffer.sealed:
+            writer.buffer.want_snapshot()
+            self.kick()
+        writer.settle()
+        if writer.buffer.ended and writer.buffer.idle:
+            writer.close()
+        return True
+
+    def _collect(self, news: dict[str, list[bytes]], writer: RunWriter, batch: Batch) -> None:
+        if not writer.watchers:
+            return
+        events = batch.events
+        if writer.buffer.retracted:
+            # A retract that came while this batch was under way: its text must not be shown.
+            events = [e for e in events if e.name not in ("delta", "snapshot")]
+        entry = push.encode_entry(writer.run, writer.buffer.confirmed_seq, events)
+        for channel in writer.watchers:
+            news.setdefault(channel, []).append(entry)
+
+    async def _send_push(self, payloads: Sequence[tuple[str, bytes]]) -> None:
+        if not payloads:
+            return
+        try:
+            async with asyncio.timeout(PUBLISH_TIMEOUT_S):
+                await self._publish(payloads)
+        except AWAY as problem:
+            # Lost for good, and no harm: the next told seq sends the gateways to the log.
+            logger.warning(
+                "token log push failed: %s",
+                type(problem).__name__,
+                extra={"action": "push_failed"},
+            )
+
+    # What was lost.
+
+    def _reopen(self, writer: RunWriter) -> None:
+        if writer.reopening or writer.closed:
+            return
+        writer.reopening = True
+        self._spawn(self._reopen_patiently(writer))
+
+    async def _reopen_patiently(self, writer: RunWriter) -> None:
+        attempts = 0
+        while not (writer.closed or writer.fenced.is_set()):
+            try:
+                if await self._reopen_once(writer):
+                    return
+            except AWAY:
+                self._mark_away()
+            except Exception:
+                # PostgreSQL cannot be asked: without its word nothing may be opened.
+                logger.exception("epoch not rechecked", extra={"action": "recheck_failed"})
+            attempts += 1
+            await asyncio.sleep(_backoff_s(attempts))
+
+    async def _reopen_once(self, writer: RunWriter) -> bool:
+        if writer.buffer.sealed:
+            await self._log.delete(writer.run, epoch=writer.epoch)
+            writer.reopening = False
+            writer.log_gone()
+            await self.tell_gone(writer)
+            return True
+        # Redis first: PostgreSQL need not be asked again and again while nothing can be opened.
+        await self._log.states([writer.run])
+        checked = await writer.recheck()
+        if checked.stop_requested:
+            writer.stop_requested.set()
+        if checked.epoch != writer.epoch:
+            writer.fence()
+            return True
+        if writer.buffer.sealed:
+            return False
+        reply = await self._open(writer, writer.buffer.begin_again())
+        if reply.code is Code.FENCED:
+            writer.fence()
+        else:
+            self._opened(writer, reply)
+        return True
+
+    async def _open(
+        self, writer: RunWriter, first: Event, *, only_if_behind: bool = False
+    ) -> OpenReply:
+        return await self._log.open(
+            writer.run,
+            epoch=writer.epoch,
+            owner=writer.owner_channel,
+            events=[first],
+            base_seq=first.seq - 1,
+            only_if_behind=only_if_behind,
+        )
+
+    def _opened(self, writer: RunWriter, reply: OpenReply) -> None:
+        writer.reopening = False
+        writer.watchers = reply.watchers
+        writer.next_heartbeat_s = 0.0  # tell the watchers of the snapshot at once
+        writer.buffer.opened(reply.last_seq)
+        if reply.stop:
+            writer.stop_requested.set()
+        writer.settle()
+        self.kick()
+
+    # Small things.
+
+    def _attach(self, writer: RunWriter) -> None:
+        older = self._writers.get(writer.run)
+        if older is not None:
+            older.fence()
+        self._writers[writer.run] = writer
+
+    def _went_away(self) -> None:
+        self._mark_away()
+        self._failures += 1
+        self._not_before_s = asyncio.get_running_loop().time() + _backoff_s(self._failures)
+
+    def _mark_away(self) -> None:
+        if self.away_since_s is None:
+            self.away_since_s = asyncio.get_running_loop().time()
+            logger.warning("token log: Redis is away", extra={"action": "redis_away"})
+
+    def _came_back(self) -> None:
+        if self.away_since_s is not None:
+            logger.warning("token log: Redis is back", extra={"action": "redis_back"})
+        self.away_since_s, self._failures = None, 0
+
+    async def _until(self, next_tick_s: float) -> None:
+        """Sleeps to the next tick, or to a kick; a kick does not shorten a back-off."""
+        now_s = asyncio.get_running_loop().time()
+        if self._not_before_s > now_s:
+            await asyncio.sleep(self._not_before_s - now_s)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, next_tick_s - now_s) if self._writers else None):
+                await self._kicked.wait()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _backoff_s(failures: int) -> float:
+    first, longest = BACKOFF_S
+    pause = min(longest, first * 2 ** min(failures, 10))
+    return random.uniform(pause / 2, pause)  # noqa: S311  # jitter, no secret
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
