@@ -11,3 +11,5 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatproject.settings")
 app = Celery("chatproject")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+# By name: models cannot be imported yet. It takes part in GPU workers only.
+app.steps["worker"].add("generation.worker.step:GpuStep")

@@ -186,4 +186,45 @@ MAX_MESSAGE_BYTES: int = env.int("MAX_MESSAGE_BYTES", default=128 * 1024)
 MAX_QUEUED_PER_POOL: int = env.int("MAX_QUEUED_PER_POOL", default=2_000)
 MAX_LIVE_RUNS_PER_USER: int = env.int("MAX_LIVE_RUNS_PER_USER", default=100)
 
+# How long a worker that was told to end lets its running answers finish before it hands them over.
+WORKER_GRACE_S: float = env.float("WORKER_GRACE_S", default=25.0)
+
+# --- Celery ---------------------------------------------------------------------------------------
+
 CELERY_BROKER_URL: str = env.str("CELERY_BROKER_URL", default=REDIS_URL)
+# Quick to fail: the queue and PostgreSQL hold the truth, and whoever publishes may be a person's
+# send. `max_retries` bounds what kombu would try for a hundred seconds.
+CELERY_BROKER_TRANSPORT_OPTIONS = (
+    {
+        "socket_timeout": 5,
+        "socket_connect_timeout": 1,
+        "socket_keepalive": True,
+        "max_retries": 1,
+        "interval_start": 0,
+        "interval_step": 0.2,
+    }
+    if CELERY_BROKER_URL.startswith(("redis", "valkey"))
+    else {}
+)
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # for ever: a worker outlives its broker
+CELERY_TASK_DEFAULT_QUEUE = "chores"
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False  # a ticket is a hint; redelivery would only run it twice
+CELERY_WORKER_DISABLE_PREFETCH = True  # a ticket waits where any worker can take it
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True  # none: acks are early
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # stops and drains have channels of their own
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_IMPORTS = ["generation.worker.tasks"]
+CELERY_BEAT_SCHEDULE = {
+    # `expires`: what a stopped chores worker left behind is not done a hundred times later.
+    "sweep": {"task": "generation.sweep", "schedule": 5.0, "options": {"expires": 5}},
+    "forget-idempotency-keys": {
+        "task": "generation.forget_idempotency_keys",
+        "schedule": 3600.0,
+        "options": {"expires": 3600},
+    },
+}

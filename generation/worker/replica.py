@@ -1,0 +1,111 @@
+"""How the engine is, and the replica's row that says so to everybody else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from django.db import Error as DatabaseError
+from django.utils import timezone
+
+from accounts.aio import in_database
+from generation.engines import Engine, Health
+from generation.models import Replica
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_S: Final = 5.0
+"""How often the row is written when nothing changes. A row older than three of these is dead."""
+
+POLL_S: Final = 5.0
+SICK_POLL_S: Final = 0.5
+"""How often a sick engine is asked: a slot may already wait for it (an engine that loads)."""
+
+ASK_S: Final = 5.0
+"""An engine that does not answer for so long is not healthy."""
+
+
+def announce(replica: Replica) -> None:
+    """Write the row, whether or not it exists; `started` stays that of this process."""
+    Replica.objects.bulk_create(
+        [replica],
+        update_conflicts=True,
+        unique_fields=["name"],
+        update_fields=["pool", "slots", "healthy", "detail", "running", "started", "heartbeat"],
+    )
+
+
+class ReplicaWatch:
+    """Asks the engine for its health and keeps the replica's row fresh.
+
+    `healthy` is set while the engine can serve. `count_running` tells the load.
+    """
+
+    def __init__(
+        self, engine: Engine, pool: str, replica: str, slots: int, count_running: Callable[[], int]
+    ) -> None:
+        self.healthy = asyncio.Event()
+        self._engine = engine
+        self._pool = pool
+        self._replica = replica
+        self._slots = slots
+        self._count_running = count_running
+        self._started = timezone.now()
+        self._health = Health(ok=False, detail="starting")
+        self._written_s = float("-inf")
+
+    async def run(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(POLL_S if self._health.ok else SICK_POLL_S)
+
+    async def look(self) -> None:
+        """Ask once, and write the row if the answer is news or the row grows old."""
+        health = await self._ask()
+        changed = health != self._health
+        self._health = health
+        if health.ok:
+            self.healthy.set()
+        else:
+            self.healthy.clear()
+        # Sleeps are never exact: a tenth early is better than a whole poll late.
+        if changed or time.monotonic() - self._written_s > HEARTBEAT_S * 0.9:
+            await self._write(health)
+
+    async def sign_off(self, detail: str) -> None:
+        """Write the last row of this process: not healthy any more."""
+        self.healthy.clear()
+        await self._write(Health(ok=False, detail=detail))
+
+    async def _ask(self) -> Health:
+        try:
+            async with asyncio.timeout(ASK_S):
+                return await self._engine.health()
+        except TimeoutError:
+            return Health(ok=False, detail=f"no answer for {ASK_S:.0f} s")
+
+    async def _write(self, health: Health) -> None:
+        row = Replica(
+            name=self._replica,
+            pool_id=self._pool,
+            slots=self._slots,
+            healthy=health.ok,
+            detail=health.detail[:200].replace("\0", ""),
+            running=self._count_running(),
+            started=self._started,
+            heartbeat=timezone.now(),
+        )
+        try:
+            await in_database(announce, row)
+        except DatabaseError as error:
+            # Runs need no row to go on; without it others think that this replica is dead.
+            logger.warning(
+                "The replica's row could not be written: %s",
+                type(error).__name__,
+                extra={"action": "heartbeat_failed", "replica": self._replica},
+            )
+            return
+        self._written_s = time.monotonic()

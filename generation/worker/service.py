@@ -1,0 +1,233 @@
+"""What lives in the worker's event loop: the context, the slots at work, the side tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, Final
+
+from channels.layers import get_channel_layer
+from django.conf import settings
+
+from generation.engines import EngineProfile, build_engine
+from generation.scheduler import scheduler_async
+from generation.token_log import TokenLog, async_client
+from generation.token_log.flusher import Flusher
+from generation.worker.control import on_control
+from generation.worker.replica import ReplicaWatch
+from generation.worker.sweep import TicketSweep
+from generation.worker_context import HANDOVER, WorkerContext
+
+logger = logging.getLogger(__name__)
+
+HEALTH_WAIT_S: Final = 2.0
+"""How long a ticket waits for a sick engine. Not longer: it was taken from the pool's others, whose
+sweeps publish another for the same run, and this replica's own sweep does when it is well."""
+
+HANDOVER_S: Final = 5.0
+"""How long cancelled orchestrations may take to flush and give back their leases."""
+
+WorkOne = Callable[[WorkerContext], Awaitable[bool]]
+
+
+class Service:
+    """One replica's orchestrations. All methods belong to the loop, but for `stop_claiming`."""
+
+    def __init__(self, context: WorkerContext, slots: int, work_one: WorkOne) -> None:
+        self.context = context
+        self._slots = slots
+        self._work_one = work_one
+        self._closing = False
+        self._at_work: set[asyncio.Task[bool]] = set()
+        self._side_tasks: list[asyncio.Task[None]] = []
+        self.watch = ReplicaWatch(
+            context.engine, context.pool, context.replica, slots, lambda: len(context.running)
+        )
+        self.sweep = TicketSweep(context.scheduler, context.pool, self.count_idle)
+
+    # --- slots ------------------------------------------------------------------------------------
+
+    async def work(self, slot: Slot) -> bool:
+        """One ticket: claim a run and own it to its end. False where there was nothing to do.
+
+        An orchestration gets a task of its own, so that a cancellation means this run alone.
+        """
+        if not await self._may_claim():
+            return False
+        task = asyncio.ensure_future(self._work_one(self.context))
+        self._at_work.add(task)
+        task.add_done_callback(self._slot_freed)
+        slot.begin(task)
+        await asyncio.wait([task])
+        return False if task.cancelled() else task.result()
+
+    async def _may_claim(self) -> bool:
+        if not self.watch.healthy.is_set() and not self._closing:
+            try:
+                async with asyncio.timeout(HEALTH_WAIT_S):
+                    await self.watch.healthy.wait()
+            except TimeoutError:
+                return False
+        return not self._closing
+
+    def _slot_freed(self, task: asyncio.Task[bool]) -> None:
+        self._at_work.discard(task)
+        self.sweep.slot_freed()
+
+    def count_idle(self) -> int:
+        """Slots that could begin a run now; none while the engine is sick or the worker ends."""
+        if self._closing or not self.watch.healthy.is_set():
+            return 0
+        return max(0, self._slots - len(self._at_work))
+
+    # --- beginning and end ------------------------------------------------------------------------
+
+    def start_side_task(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._side_tasks.append(task)
+        return task
+
+    def stop_claiming(self) -> None:
+        """No run is claimed from now on. From any thread, and from a signal handler."""
+        self._closing = True
+
+    async def drain(self, grace_s: float) -> None:
+        """Let running orchestrations finish for `grace_s`, then hand the others over."""
+        self.stop_claiming()
+        if self._at_work:
+            logger.info("Draining %d runs", len(self._at_work), extra={"action": "drain"})
+            await asyncio.wait(self._at_work, timeout=grace_s)
+        if self._at_work:
+            await self._hand_over(set(self._at_work))
+
+    async def _hand_over(self, tasks: set[asyncio.Task[bool]]) -> None:
+        self.context.handover.set()
+        for task in tasks:
+            task.cancel(HANDOVER)
+        _, late = await asyncio.wait(tasks, timeout=HANDOVER_S)
+        logger.info("Handed over %d runs", len(tasks), extra={"action": "handover"})
+        if late:
+            # Their leases expire by themselves; another worker takes over a few seconds later.
+            logger.error(
+                "%d runs did not let go in time", len(late), extra={"action": "handover_late"}
+            )
+
+    async def end_side_tasks(self) -> None:
+        for task in self._side_tasks:
+            task.cancel()
+        if self._side_tasks:
+            await asyncio.wait(self._side_tasks)
+
+
+class Slot:
+    """The orchestration behind one ticket, for the thread that waits for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._task: asyncio.Task[bool] | None = None
+        self._given_up = False
+
+    def begin(self, task: asyncio.Task[bool]) -> None:
+        self._task = task
+        if self._given_up:
+            task.cancel(HANDOVER)
+
+    def hand_over(self) -> None:
+        """Make it flush and give its run to another worker. From any thread; twice is once."""
+        self._loop.call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        # A second cancellation would cut the handover itself.
+        if self._given_up:
+            return
+        self._given_up = True
+        if self._task is not None:
+            self._task.cancel(HANDOVER)
+
+
+class Running:
+    """A service with everything it needs, opened and closed as a whole in its loop."""
+
+    def __init__(self, service: Service, stack: AsyncExitStack) -> None:
+        self.service = service
+        self._stack = stack
+
+    @classmethod
+    async def open(
+        cls,
+        *,
+        pool: str,
+        replica: str,
+        profile: EngineProfile,
+        slots: int,
+        work_one: WorkOne,
+        on_failure: Callable[[], None],
+    ) -> Running:
+        """Build the context, subscribe, and start the side tasks.
+
+        `on_failure` is called in the loop where a side task ends by itself: without its flusher or
+        its ears a worker must not go on.
+        """
+        async with AsyncExitStack() as stack:
+            context = _context(stack, pool=pool, replica=replica, profile=profile)
+            service = Service(context, slots, work_one)
+            await _start(stack, service, on_failure)
+            return cls(service, stack.pop_all())
+
+    async def close(self, grace_s: float) -> None:
+        await self.service.drain(grace_s)
+        await self._stack.aclose()
+
+
+def _context(
+    stack: AsyncExitStack, *, pool: str, replica: str, profile: EngineProfile
+) -> WorkerContext:
+    redis = async_client(settings.REDIS_URL)
+    stack.push_async_callback(redis.aclose)
+    log = TokenLog(redis)
+    engine = build_engine(profile)
+    stack.push_async_callback(engine.aclose)
+    return WorkerContext(
+        redis=redis,
+        log=log,
+        flusher=Flusher(log, get_channel_layer("tokens").publish_many),
+        scheduler=scheduler_async(redis),
+        engine=engine,
+        profile=profile,
+        pool=pool,
+        replica=replica,
+        channel=f"worker:{uuid.uuid4().hex}",
+    )
+
+
+async def _start(stack: AsyncExitStack, service: Service, on_failure: Callable[[], None]) -> None:
+    context = service.context
+    layer = get_channel_layer("tokens")
+    stack.push_async_callback(layer.flush)
+    subscriber = await layer.subscribe_raw(context.channel, partial(on_control, context))
+    stack.push_async_callback(subscriber.aclose)
+    stack.push_async_callback(service.watch.sign_off, "stopped")
+    stack.push_async_callback(service.end_side_tasks)
+    side_tasks = {
+        "flusher": context.flusher.run_forever(),
+        "replica watch": service.watch.run(),
+        "ticket sweep": service.sweep.run(),
+    }
+    for name, work in side_tasks.items():
+        service.start_side_task(name, work).add_done_callback(partial(_watch_over, on_failure))
+
+
+def _watch_over(on_failure: Callable[[], None], task: asyncio.Task[None]) -> None:
+    if task.cancelled():
+        return
+    logger.critical(
+        "The %s ended by itself; the worker ends too",
+        task.get_name(),
+        exc_info=task.exception(),
+        extra={"action": "side_task_died"},
+    )
+    on_failure()

@@ -1,0 +1,63 @@
+"""What a GPU worker gives to the orchestrations that live in it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from redis.asyncio import Redis
+
+from generation.engines import Engine, EngineProfile
+from generation.scheduler import Scheduler
+from generation.token_log import TokenLog
+
+if TYPE_CHECKING:
+    from generation.token_log.flusher import Flusher
+
+# Why an orchestration is cancelled: the message of `task.cancel(...)`, which is
+# `CancelledError.args[0]` in the task. Anything else, or nothing, is to be read as HANDOVER.
+STOP: Final = "stop"  # somebody pressed stop: keep the text, end the run as `user_stopped`
+FENCED: Final = "fenced"  # another owner has a larger epoch: write nothing any more
+HANDOVER: Final = "handover"  # this worker ends: flush, end nothing, expire the lease
+
+Reason = Literal["stop", "fenced", "handover"]
+
+
+@dataclass(slots=True)
+class WorkerContext:
+    """One per worker process; everything in it belongs to the worker's one event loop.
+
+    `channel` is the worker's control channel, told to the log as the owner's. `running` holds, by
+    external run id, the tasks that may be cancelled: an orchestration enters itself after its claim
+    and takes itself out before it writes the finish, so that no late stop cuts a transaction.
+    `handover` is set before running orchestrations are cancelled with HANDOVER.
+    """
+
+    redis: Redis
+    log: TokenLog
+    flusher: Flusher
+    scheduler: Scheduler
+    engine: Engine
+    profile: EngineProfile
+    pool: str
+    replica: str
+    channel: str
+    running: dict[str, asyncio.Task[bool]] = field(default_factory=dict)
+    handover: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def cancel(self, run: str, reason: Reason) -> bool:
+        """Cancel a running orchestration; False where this worker has none of that run."""
+        task = self.running.get(run)
+        return task is not None and task.cancel(reason)
+
+
+def reason_of(cancelled: asyncio.CancelledError) -> Reason:
+    """Why an orchestration was cancelled."""
+    match cancelled.args:
+        case ("stop",):
+            return "stop"
+        case ("fenced",):
+            return "fenced"
+        case _:
+            return "handover"
