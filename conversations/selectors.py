@@ -15,11 +15,10 @@ from django.db import connection
 
 from accounts.errors import NotFound
 from accounts.models import User
-from accounts.sealing import open_sealed
-from conversations.content import TextPart, decode_parts, plain_text
+from conversations.content import TextPart, plain_text
 from conversations.list_cursor import Place, parse_place, write_place
 from conversations.models import Conversation
-from conversations.services import opened_title, title_of
+from conversations.sealed import open_parts, open_title
 from conversations.tree import Node, Versions, with_live
 
 MAX_MOVED = 1_000
@@ -84,7 +83,7 @@ def item_of(conversation: Conversation) -> ConversationItem:
     """One conversation as a list shows it. No query."""
     return ConversationItem(
         id=conversation.pk,
-        title=title_of(conversation),
+        title=open_title(conversation.owner_id, conversation.pk, conversation.title),
         active_leaf_id=conversation.active_leaf_id,
         last_activity=conversation.last_activity,
         created=conversation.created,
@@ -164,7 +163,7 @@ def _item(owner_id: UUID, row: Sequence[Any]) -> ConversationItem:
     row_id, title, active_leaf_id, last_activity, created, _place = row
     return ConversationItem(
         id=row_id,
-        title=opened_title(owner_id, row_id, title),
+        title=open_title(owner_id, row_id, title),
         active_leaf_id=active_leaf_id,
         last_activity=last_activity,
         created=created,
@@ -315,7 +314,7 @@ def _view(row: Sequence[Any], versions: Versions) -> MessageView:
         id=row_id,
         parent_id=parent_id,
         role=role,
-        content=tuple(decode_parts(open_sealed(owner_id, row_id, content))),
+        content=tuple(open_parts(owner_id, row_id, content)),
         created=created,
         versions=versions,
     )
@@ -326,7 +325,7 @@ def _path_message(row: Sequence[Any]) -> PathMessage:
     return PathMessage(
         id=row_id,
         role=role,
-        text=plain_text(decode_parts(open_sealed(owner_id, row_id, content))),
+        text=plain_text(open_parts(owner_id, row_id, content)),
         token_count=token_count,
         created=created,
     )

@@ -18,9 +18,9 @@ from django.utils import timezone
 from accounts.errors import InvalidRequest
 from accounts.ids import new_id
 from accounts.models import User
-from accounts.sealing import open_sealed, seal
-from conversations.content import TextPart, clean_text, encode_parts, plain_text, text_content
+from conversations.content import TextPart, clean_text, plain_text, text_content
 from conversations.models import KEPT_ACTIVITIES, Conversation, Message
+from conversations.sealed import open_title, seal_parts, seal_title
 from conversations.titles import InvalidTitle, checked_title, drawn_title
 
 
@@ -39,7 +39,7 @@ def create_conversation(
     return Conversation.objects.create(
         id=row_id,
         owner_id=owner.pk,
-        title=_sealed_title(owner.pk, row_id, _checked(title)) if title else b"",
+        title=seal_title(owner.pk, row_id, _checked(title) if title else ""),
         title_source="user" if title else "",
         temporary_until=temporary_until,
     )
@@ -47,7 +47,7 @@ def create_conversation(
 
 def rename(conversation: Conversation, title: str) -> None:
     """Give it a person's own title. Raises InvalidRequest (`title`)."""
-    sealed = _sealed_title(conversation.owner_id, conversation.pk, _checked(title))
+    sealed = seal_title(conversation.owner_id, conversation.pk, _checked(title))
     Conversation.objects.filter(pk=conversation.pk).update(
         title=sealed, title_source="user", revision=F("revision") + 1
     )
@@ -56,13 +56,7 @@ def rename(conversation: Conversation, title: str) -> None:
 
 def title_of(conversation: Conversation) -> str:
     """The title in clear; "" where there is none yet."""
-    return opened_title(conversation.owner_id, conversation.pk, conversation.title)
-
-
-def opened_title(owner_id: UUID, conversation_id: UUID, sealed: bytes | memoryview) -> str:
-    """The same, from the bare columns."""
-    raw = bytes(sealed)
-    return open_sealed(owner_id, conversation_id, raw).decode() if raw else ""
+    return open_title(conversation.owner_id, conversation.pk, conversation.title)
 
 
 def _checked(title: str) -> str:
@@ -70,10 +64,6 @@ def _checked(title: str) -> str:
         return checked_title(title)
     except InvalidTitle as refusal:
         raise InvalidRequest(str(refusal), param="title") from None
-
-
-def _sealed_title(owner_id: UUID, conversation_id: UUID, title: str) -> bytes:
-    return seal(owner_id, conversation_id, title.encode())
 
 
 def add_user_message(
@@ -94,7 +84,7 @@ def add_user_message(
         conversation_id=conversation.pk,
         parent_id=parent_id,
         role="user",
-        content=seal(conversation.owner_id, row_id, encode_parts(parts)),
+        content=seal_parts(conversation.owner_id, row_id, parts),
     )
     if parent_id is None and not conversation.title_source:
         _draw_title(conversation, plain_text(parts))
@@ -105,7 +95,7 @@ def _draw_title(conversation: Conversation, text: str) -> None:
     title = drawn_title(text)
     if not title:
         return
-    sealed = _sealed_title(conversation.owner_id, conversation.pk, title)
+    sealed = seal_title(conversation.owner_id, conversation.pk, title)
     # Guarded: a person may have named it since the row was read.
     drawn = Conversation.objects.filter(pk=conversation.pk, title_source="").update(
         title=sealed, title_source="first_message", revision=F("revision") + 1
@@ -150,12 +140,12 @@ def add_reply(
                 "owner": owner_id,
                 "conversation": conversation_id,
                 "parent": parent_id,
-                "content": seal(owner_id, reply_id, encode_parts(parts)),
+                "content": seal_parts(owner_id, reply_id, parts),
                 "token_count": token_count,
                 "created": timezone.now(),
             },
         )
-        return cursor.rowcount == 1
+        return bool(cursor.rowcount == 1)
 
 
 def set_active_leaf(conversation_id: UUID, leaf_id: UUID) -> None:

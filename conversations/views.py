@@ -1,0 +1,65 @@
+"""The HTTP doors to the list of conversations. What knows runs (detail, send) is in generation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, cast
+
+from django.db import transaction
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.models import User
+from conversations.access import access_conversation
+from conversations.selectors import item_of, list_conversations
+from conversations.serializers import CreateBody, ListQuery, RenameBody, conversation_item
+from conversations.services import create_conversation, rename
+
+TEMPORARY_FOR = timedelta(hours=24)
+"""A temporary conversation lasts a working day, so that it survives a reload and a night."""
+
+
+class ConversationsView(APIView):
+    """`/v1/conversations`: the list, and a new one."""
+
+    def get(self, request: Request) -> Response:
+        query = ListQuery(data=request.query_params.dict())
+        query.is_valid(raise_exception=True)
+        wanted = query.validated_data
+        page = list_conversations(_user(request), wanted["cursor"], wanted["limit"])
+        return Response(
+            {
+                "items": [conversation_item(item) for item in page.items],
+                "next_cursor": page.next_cursor,
+            }
+        )
+
+    def post(self, request: Request) -> Response:
+        body = CreateBody(data=request.data)
+        body.is_valid(raise_exception=True)
+        until = timezone.now() + TEMPORARY_FOR if body.validated_data["temporary"] else None
+        with transaction.atomic():
+            conversation = create_conversation(
+                _user(request), title=body.validated_data["title"], temporary_until=until
+            )
+        return Response(conversation_item(item_of(conversation)), status=201)
+
+
+def rename_view_body(user: User, conversation_id: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """`PATCH /v1/conversations/{c}`, for the view in generation: the conversation's new item.
+
+    Raises NotFound before it looks at `data`, and ValidationError or InvalidRequest after.
+    """
+    with transaction.atomic():
+        conversation = access_conversation(user, conversation_id, for_update=True)
+        body = RenameBody(data=data)
+        body.is_valid(raise_exception=True)
+        rename(conversation, body.validated_data["title"])
+    return conversation_item(item_of(conversation))
+
+
+def _user(request: Request) -> User:
+    return cast("User", request.user)  # IsAuthenticated has let only users in
