@@ -27,7 +27,9 @@ def _set_environment(database_url: str, redis_url: str) -> None:
         REDIS_URL=redis_url,
         SECRET_KEY="only-for-tests-" + "x" * 40,
     )
-    os.environ.setdefault("STATIC_ROOT", str(Path(tempfile.gettempdir()) / "hearth-test-static"))
+    static_root = Path(tempfile.gettempdir()) / "hearth-test-static"
+    static_root.mkdir(exist_ok=True)  # WhiteNoise warns of a missing one, and warnings are errors
+    os.environ.setdefault("STATIC_ROOT", str(static_root))
 
 
 def _start_services() -> None:
