@@ -11,7 +11,7 @@ export class Sidebar {
     this.toggle.addEventListener("click", () => this.setOpen(true))
     this.close.addEventListener("click", () => this.setOpen(false))
     this.scrim.addEventListener("click", () => this.setOpen(false))
-    this.element.addEventListener("keydown", (event) => event.key === "Escape" && this.setOpen(false))
+    document.addEventListener("keydown", (event) => event.key === "Escape" && this.setOpen(false))
   }
 
   /** Only a phone's sheet opens and closes; beside it, the rest of the page rests. */

@@ -107,13 +107,14 @@ function signedOut(error) {
 function endedLine(reply) {
   if (!reply) return null
   if (reply.error) return errorLine(reply)
+  if (reply.finish === "user_stopped" && !reply.text) return line("info", "info", "Stopped before anything was written")
   const text = ENDINGS[reply.finish]
   return text ? line(...text) : null
 }
 
 const ENDINGS = {
-  user_stopped: ["info", "stop", "Stopped. What was written is kept"],
-  unwatched: ["info", "stop", "Ended because nobody was looking. What was written is kept"],
+  user_stopped: ["info", "info", "Stopped. What was written is kept"],
+  unwatched: ["info", "info", "Ended because nobody was looking. What was written is kept"],
   length: ["info", "info", "The answer reached its length limit. Ask it to go on"],
   interrupted: ["warn", "warn", "The answer was interrupted. What was written is kept; ask it to go on"],
   moderation: ["warn", "warn", "The answer was taken back. You can ask in another way"],

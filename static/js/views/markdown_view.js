@@ -56,6 +56,7 @@ function renderBlock(block) {
   node.append(sanitise(htmlOf(block)))
   for (const code of node.querySelectorAll("code")) code.setAttribute("dir", "ltr")
   for (const element of node.querySelectorAll("p, h3, h4, h5, h6, ul, ol, table")) setDirection(element)
+  for (const item of node.querySelectorAll("li")) item.classList.toggle("task", /^\s*[☐☑]/.test(item.textContent))
   for (const pre of node.querySelectorAll("pre")) frameCode(pre)
   for (const table of node.querySelectorAll("table")) frameTable(table)
   return node

@@ -13,6 +13,8 @@ const CONFIG = {
     ..."h3 h4 h5 h6 table thead tbody tr th td".split(" "),
   ],
   ALLOWED_ATTR: ["href", "title", "class", "start", "align"],
+  // DOMPurify holds every other value against the address rule below.
+  ADD_URI_SAFE_ATTR: ["start", "align", "title", "class"],
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
