@@ -169,8 +169,8 @@ def check_cpu(system_info: str, cpu_flags: frozenset[str]) -> None:
     """Raises `Unusable` where this CPU lacks what the wheel was compiled for.
 
     Without this look the first prompt ends the process with an illegal instruction and no word.
-    `system_info` looks like "CPU : SSE3 = 1 | AVX = 1 | …". `cpu_flags` empty: unknown (not Linux on
-    x86), nothing is checked.
+    `system_info` looks like "CPU : SSE3 = 1 | AVX = 1 | …". `cpu_flags` empty: unknown (not Linux
+    on x86), nothing is checked.
     """
     settings = (part.partition("=") for part in system_info.replace(":", "|").split("|"))
     built_for = {name.strip() for name, _, on in settings if on.strip() == "1"}

@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
@@ -113,7 +121,7 @@ class OpenAIEngine:
         self._calls: dict[str, list[_Call]] = {}
         self._client = _client(profile, trust_env=options.flag("trust_env", False))
 
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[Piece]:
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Piece, None]:
         """See `Engine.generate`."""
         if request.partial and not self.can_continue:
             raise EngineRejected("The engine cannot continue a partial answer.")

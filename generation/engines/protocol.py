@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, Protocol
@@ -94,7 +94,7 @@ class Engine(Protocol):
         """Whether `GenerateRequest.partial` is honoured."""
         ...
 
-    def generate(self, request: GenerateRequest) -> AsyncIterator[Piece]:
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[Piece, None]:
         """Yield the answer; the last piece, and only it, carries `finish` and `usage`.
 
         Closing the iterator, or cancelling the task that waits for it, aborts the upstream request

@@ -35,7 +35,7 @@ import json
 import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -255,7 +255,7 @@ class SimulatedEngine:
         self._alarms: dict[str, list[_Alarm]] = {}
         self._faults: OrderedDict[str, int] = OrderedDict()
 
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[Piece]:
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Piece, None]:
         """See `Engine.generate`."""
         alarm = _Alarm()
         self._alarms.setdefault(request.run, []).append(alarm)
