@@ -10,7 +10,6 @@ from uuid import UUID
 
 from accounts.sealing import open_sealed, seal
 from conversations.content import TextPart, decode_parts, encode_parts
-from conversations.models import Message
 
 
 def seal_title(owner_id: UUID, conversation_id: UUID, title: str) -> bytes:
@@ -32,8 +31,3 @@ def seal_parts(owner_id: UUID, message_id: UUID, parts: Sequence[TextPart]) -> b
 def open_parts(owner_id: UUID, message_id: UUID, sealed: bytes | memoryview) -> list[TextPart]:
     """The inverse of `seal_parts`."""
     return decode_parts(open_sealed(owner_id, message_id, sealed))
-
-
-def open_content(message: Message) -> bytes:
-    """The JSON of the message's parts, for `decode_parts`."""
-    return open_sealed(message.owner_id, message.pk, message.content)

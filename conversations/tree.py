@@ -55,7 +55,7 @@ def path_to(nodes: Iterable[Node], leaf: UUID) -> list[Node]:
 def newest_leaf_below(nodes: Iterable[Node], top: UUID) -> UUID:
     """The newest message without children in the subtree of `top`; `top` itself if it has none.
 
-    Raises BrokenTree when `top` is not among the nodes, or nothing below it ends.
+    Raises BrokenTree when `top` is not among the nodes, or stands below itself.
     """
     children: dict[UUID | None, list[UUID]] = {}
     known = False
@@ -65,10 +65,14 @@ def newest_leaf_below(nodes: Iterable[Node], top: UUID) -> UUID:
     if not known:
         raise BrokenTree(f"no message {top}")
     leaves: list[UUID] = []
+    seen: set[UUID] = set()
     waiting = [top]
     while waiting:
         step = waiting.pop()
-        below = children.pop(step, None)  # popped, so that a circle is walked once
+        if step in seen:
+            raise BrokenTree(f"message {step} stands below itself")
+        seen.add(step)
+        below = children.get(step)
         if below is None:
             leaves.append(step)
         else:
