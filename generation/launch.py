@@ -1,0 +1,29 @@
+"""From a saved run to a waiting one: a log opened under epoch 0, a place in the queue, a ticket."""
+
+from __future__ import annotations
+
+from accounts.ids import external_id
+from generation.events import Event
+from generation.models import Run
+from generation.payloads import start_data
+from generation.redis_clients import token_log
+from generation.scheduler import QueueEntry, scheduler_sync
+
+
+def launch(run: Run) -> None:
+    """Open the log, then queue the run. May be repeated. Redis' errors pass through.
+
+    The log first: whoever claims the run finds what epoch 0 had to say.
+    """
+    opening = Event(1, "start", start_data(run))
+    reply = token_log().open(run.external_id, epoch=0, events=[opening], status="queued")
+    token_log().tell(reply.watchers, run.external_id, reply.last_seq, [opening])
+    entry = queue_entry(run)
+    scheduler_sync().enqueue(
+        entry.run, pool=run.pool_id, user=entry.user, cost_tokens=entry.cost_tokens
+    )
+
+
+def queue_entry(run: Run) -> QueueEntry:
+    """The run as the queue knows it."""
+    return QueueEntry(run.external_id, external_id("u", run.owner_id), run.answer_tokens)

@@ -1,0 +1,91 @@
+"""What clients are told of a run: the data of its events, and its JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from accounts.ids import external_id
+from conversations.models import Conversation
+from generation.events import encode_data
+from generation.models import Run
+
+
+def start_payload(row: Run) -> dict[str, object]:
+    """The data of `start`; always the same for a run, so that it can be told again from the row."""
+    return {
+        "run": row.external_id,
+        "user_msg": external_id("m", row.parent_id),
+        "reply_msg": external_id("m", row.reply_id),
+        "conversation": external_id("c", row.conversation_id),
+        "model": row.model_used,
+    }
+
+
+def start_data(row: Run) -> bytes:
+    """`start_payload`, encoded."""
+    return encode_data(start_payload(row))
+
+
+def usage_payload(row: Run) -> dict[str, int]:
+    return {
+        "prompt_tokens": row.prompt_tokens,
+        "cached_tokens": row.cached_tokens,
+        "output_tokens": row.output_tokens,
+    }
+
+
+def done_payload(row: Run) -> dict[str, object]:
+    """The data of `done`. The active leaf is the one that holds when this is asked."""
+    leaf = Conversation.objects.values_list("active_leaf_id", flat=True).get(id=row.conversation_id)
+    return {
+        "finish": row.finish,
+        "usage": usage_payload(row),
+        "active_leaf": external_id("m", leaf) if leaf else None,
+    }
+
+
+def error_payload(code: str) -> dict[str, object]:
+    """The data of `error` for an answer that broke off."""
+    message, retryable = ERRORS.get(code, ERRORS["engine_failed"])
+    return {"code": code, "message": message, "retryable": retryable}
+
+
+ERRORS = {
+    "engine_failed": (
+        "The model stopped answering. What was written is kept; try again.",
+        True,
+    ),
+    "interrupted": (
+        "The answer was interrupted. What was written is kept; try again.",
+        True,
+    ),
+    "prompt_too_long": (
+        "This conversation is too long for the model. Start a new chat, or send a shorter message.",
+        False,
+    ),
+    "rejected": ("The model refused this request.", False),
+}
+
+
+def run_payload(row: Run, position: int | None = None) -> dict[str, object]:
+    """The run as `GET /v1/runs/{g}` gives it. Times are ISO 8601 in UTC, or null."""
+    return {
+        "id": row.external_id,
+        "conversation": external_id("c", row.conversation_id),
+        "user_msg": external_id("m", row.parent_id),
+        "reply_msg": external_id("m", row.reply_id),
+        "status": row.status,
+        "finish": row.finish or None,
+        "error": error_payload(row.error_code) if row.error_code else None,
+        "model": row.model_used,
+        "position": position,
+        "usage": usage_payload(row),
+        "queued_at": _time(row.queued_at),
+        "claimed_at": _time(row.claimed_at),
+        "first_text_at": _time(row.first_text_at),
+        "finished_at": _time(row.finished_at),
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None

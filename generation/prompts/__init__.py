@@ -1,0 +1,1 @@
+"""From the path of a conversation to the prompt of one run."""

@@ -1,0 +1,159 @@
+"""Finds what was lost: queues Redis forgot, runs saved but never queued, runs without an owner.
+
+Run every few seconds by the workers; many at once do no harm, for each step is a guarded update,
+an idempotent script, or under a lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Final
+
+from django.utils import timezone
+from redis.exceptions import RedisError
+
+from generation import runs
+from generation.events import Event, encode_data, takeover_seq
+from generation.launch import launch, queue_entry
+from generation.models import Pool, Run
+from generation.payloads import error_payload
+from generation.redis_clients import pause_reaping, reaping_paused, token_log
+from generation.scheduler import QueueEntry, scheduler_sync
+from generation.token_log import Assembled, Batch, LogState, assemble
+
+log = logging.getLogger(__name__)
+
+LOST_AFTER: Final = timedelta(seconds=2)
+"""A run saved so long ago without a place in the queue was lost on its way there."""
+
+DEAD_AFTER: Final = timedelta(seconds=6)
+"""A claim gets so long to open its log; as long as a lease lasts (token_log.limits.LEASE_MS)."""
+
+BATCH: Final = 200
+PAGES: Final = 200
+
+
+def sweep() -> None:
+    """One round over everything. Redis' and PostgreSQL's errors pass through."""
+    for pool in Pool.objects.values_list("slug", flat=True):
+        if not scheduler_sync().is_built(pool):
+            rebuild(pool)
+        queue_lost_runs(pool)
+    end_dead_runs()
+
+
+def rebuild(pool: str) -> bool:
+    """Fill a queue that Redis has lost from PostgreSQL; False where another process does it."""
+    # Owners need a moment to open their logs again: until then every lease looks dead.
+    pause_reaping()
+    built = scheduler_sync().rebuild(pool, lambda: _waiting(pool))
+    if built:
+        log.warning("queue of %s rebuilt", pool, extra={"action": "queue_rebuilt", "pool": pool})
+    return built
+
+
+def _waiting(pool: str) -> list[QueueEntry]:
+    queued = Run.objects.filter(pool=pool, status="queued").order_by("id")
+    return [queue_entry(run) for run in queued.iterator(chunk_size=1_000)]
+
+
+def queue_lost_runs(pool: str) -> int:
+    """Launch runs that were saved but have no place in the queue; how many there were.
+
+    A run that was just popped has none either; queueing it again is harmless, for only one claim
+    moves its row.
+    """
+    queued = Run.objects.filter(
+        pool=pool, status="queued", queued_at__lt=timezone.now() - LOST_AFTER
+    ).order_by("id")
+    launched, last = 0, None
+    while batch := list((queued.filter(id__gt=last) if last else queued)[:BATCH]):
+        last = batch[-1].id
+        places = scheduler_sync().positions([(pool, run.external_id) for run in batch])
+        for run, place in zip(batch, places, strict=True):
+            if place is None:
+                launch(run)
+                launched += 1
+    return launched
+
+
+def end_dead_runs() -> int:
+    """End running runs whose owner is gone, as `interrupted`, with the best text known."""
+    if reaping_paused():
+        return 0
+    old = timezone.now() - DEAD_AFTER
+    rows = list(
+        Run.objects.filter(status="running", claimed_at__lt=old).order_by("claimed_at")[:BATCH]
+    )
+    states = token_log().states([row.external_id for row in rows])
+    return sum(_end_dead(row) for row, state in zip(rows, states, strict=True) if _dead(state))
+
+
+def _dead(state: LogState | None) -> bool:
+    return state is None or not (state.leased or state.status == "ended")
+
+
+def _end_dead(row: Run) -> bool:
+    """Take the run over and end it as an owner does: PostgreSQL first, the log second."""
+    claim = runs.take_over(row.id, row.epoch, "reaper")
+    if claim is None:
+        return False
+    found = _read_log(claim.run)
+    stopped = claim.stop_requested
+    events = _last_events(claim.epoch, found, stopped=stopped)
+    outcome = runs.Outcome(
+        finish="user_stopped" if stopped else "interrupted",
+        text=found.text,
+        last_seq=events[-1].seq + 1 if events else takeover_seq(claim.epoch),
+        error_code="" if stopped else "interrupted",
+    )
+    done = runs.finish(claim, outcome)
+    if done is not None:
+        _append_end(claim, events, Event(outcome.last_seq, "done", encode_data(done)))
+        log.warning(
+            "%s ended: its owner is gone",
+            claim.run,
+            extra={"action": "run_reaped", "run": claim.run},
+        )
+    return done is not None
+
+
+def _read_log(run: str) -> Assembled:
+    """The text that the log holds; empty where it is gone, or begins in the middle."""
+    found = Assembled("", 0, whole=True)
+    for _ in range(PAGES):
+        page = token_log().read(run, found.last_seq)
+        if page is None:
+            return Assembled("", 0, whole=True)
+        if not page.events:
+            break
+        found = assemble(page.events, text=found.text, after=found.last_seq)
+    return found if found.whole else Assembled("", found.last_seq, whole=True)
+
+
+def _last_events(epoch: int, found: Assembled, *, stopped: bool) -> list[Event]:
+    """What stands before `done`; nothing at all where the log is gone."""
+    if not found.last_seq:
+        return []
+    first = takeover_seq(epoch)
+    events = [Event(first, "snapshot", encode_data({"text": found.text}))]
+    if not stopped:
+        events.append(Event(first + 1, "error", encode_data(error_payload("interrupted"))))
+    return events
+
+
+def _append_end(claim: runs.Claim, events: list[Event], done: Event) -> None:
+    tokens = token_log()
+    try:
+        if not events:
+            tokens.delete(claim.run, epoch=claim.epoch)
+            return
+        first, rest = events[0], [*events[1:], done]
+        tokens.open(claim.run, epoch=claim.epoch, events=[first], base_seq=first.seq - 1)
+        batch = Batch(claim.run, claim.epoch, expected_seq=first.seq, events=rest)
+        reply = tokens.append(batch)
+        tokens.tell(reply.watchers, claim.run, reply.last_seq, [first, *rest])
+    except RedisError:
+        # The end is in PostgreSQL: gateways look there.
+        log.warning("end of %s not told", claim.run, extra={"action": "end_not_told"})

@@ -1,0 +1,37 @@
+"""This process' Redis clients, as the settings want them.
+
+Sync ones for Django's threads (connection pools, shared by all threads); async ones per event loop.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from django.conf import settings
+
+from generation.token_log.clients import SyncRedis, sync_client
+from generation.token_log.log import TokenLogSync
+
+PAUSE_KEY: Final = "reaper:paused"
+PAUSE_MS: Final = 15_000
+
+
+@lru_cache(maxsize=1)
+def token_log() -> TokenLogSync:
+    """The token log for sync callers. Redis' errors pass through."""
+    return TokenLogSync(sync_client(settings.REDIS_URL))
+
+
+@lru_cache(maxsize=1)
+def _redis() -> SyncRedis:
+    return sync_client(settings.REDIS_URL)
+
+
+def pause_reaping() -> None:
+    """After a loss of Redis nobody reaps for PAUSE_MS: owners open their logs again first."""
+    _redis().set(PAUSE_KEY, b"1", px=PAUSE_MS)
+
+
+def reaping_paused() -> bool:
+    return bool(_redis().exists(PAUSE_KEY))

@@ -1,0 +1,57 @@
+"""Responses that name a run instead of holding bytes.
+
+A view answers with one of these; `chatproject.asgi` hands its plan to the gateway once Django's
+part of the request is over, so that no thread, no request and no database connection is held
+while an answer streams.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.http import HttpResponse
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """Write the events of `run` after the cursor `after` until `done`.
+
+    `start_data` is the JSON of the run's `start` event, from its row: a client that has not had
+    `start` yet gets it before anything is read from the log. `pool` is where a queued run waits.
+    """
+
+    run: str
+    after: int
+    start_data: bytes
+    pool: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndPlan:
+    """Wait until `run` has ended, `wait_s` at most; then answer with it as JSON: 200, or 202."""
+
+    run: str
+    pool: str
+    wait_s: float = 2.0
+
+
+class GatewayResponse(HttpResponse):
+    """An empty response that carries a plan for the gateway."""
+
+    plan: StreamPlan | EndPlan
+
+
+class RunStreamResponse(GatewayResponse):
+    """The run's events as `text/event-stream`."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        super().__init__(content_type="text/event-stream")
+        self.plan = plan
+
+
+class RunEndResponse(GatewayResponse):
+    """The run as JSON, once it has ended."""
+
+    def __init__(self, plan: EndPlan) -> None:
+        super().__init__(content_type="application/json")
+        self.plan = plan

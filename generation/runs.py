@@ -1,0 +1,248 @@
+"""The runs' own verbs: claim, finish, access, and how a run ended.
+
+Every transition is one guarded update whose row count says who won; the loser writes nothing.
+Sync functions, each with its own transaction: async callers go through `accounts.aio.in_database`.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from accounts.errors import NotFound
+from accounts.ids import InvalidId, parse_id
+from accounts.models import User
+from accounts.sealing import open_sealed
+from conversations import services
+from conversations.content import decode_parts, plain_text
+from conversations.models import Message
+from generation.events import encode_data
+from generation.models import Run
+from generation.payloads import done_payload, error_payload, run_payload
+from generation.run_state import ENDED, LIVE, STATUS_OF_FINISH, Finish
+from quotas import ledger
+
+log = logging.getLogger(__name__)
+
+MAX_RUNS_PER_LOOKUP = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run that is ours: only the holder of `epoch` may append to its log or finish it."""
+
+    run_id: uuid.UUID
+    run: str
+    epoch: int
+    owner_id: uuid.UUID
+    conversation_id: uuid.UUID
+    parent_id: uuid.UUID
+    model: str
+    answer_tokens: int
+    opening_seq: int
+    stop_requested: bool
+    silence_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended, and what it used."""
+
+    finish: Finish
+    text: str
+    last_seq: int
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    first_text_at: datetime | None = None
+    error_code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """What a client needs of an ended run when its log is gone."""
+
+    last_seq: int
+    done_data: bytes
+    text: str
+    error_data: bytes | None = field(default=None)
+
+
+# --- access ---------------------------------------------------------------------------------------
+
+
+def access_run(user: User, run: object) -> Run:
+    """The run, if it is this user's. Anything else, malformed ids too, is the same NotFound."""
+    try:
+        run_id = parse_id("g", run)
+    except InvalidId:
+        raise NotFound from None
+    found = (
+        Run.objects.filter(id=run_id, owner=user, conversation__deleted_at__isnull=True)
+        .select_related("conversation")
+        .first()
+    )
+    if found is None:
+        raise NotFound
+    return found
+
+
+def live_runs_of(conversation_id: uuid.UUID) -> list[Run]:
+    """The conversation's queued and running runs, oldest first."""
+    live = Run.objects.filter(conversation_id=conversation_id, status__in=LIVE)
+    return list(live.order_by("id"))
+
+
+def recheck(claim: Claim) -> tuple[int, bool]:
+    """(epoch, stop requested) as PostgreSQL has them now."""
+    row = Run.objects.get(id=claim.run_id)
+    return row.epoch, row.stop_requested_at is not None
+
+
+# --- transitions ----------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def claim(run_id: uuid.UUID, replica: str) -> Claim | None:
+    """queued → running under the next epoch; None if the run is no longer queued."""
+    moved = Run.objects.filter(id=run_id, status="queued", epoch=0).update(
+        status="running", epoch=1, replica=replica, claimed_at=timezone.now()
+    )
+    return _claim_of(run_id) if moved else None
+
+
+@transaction.atomic
+def take_over(run_id: uuid.UUID, epoch: int, replica: str) -> Claim | None:
+    """Mint the next epoch of a running run whose owner is gone; None if somebody was faster."""
+    moved = Run.objects.filter(id=run_id, status="running", epoch=epoch).update(
+        epoch=epoch + 1, replica=replica, claimed_at=timezone.now()
+    )
+    return _claim_of(run_id) if moved else None
+
+
+def _claim_of(run_id: uuid.UUID) -> Claim:
+    row = Run.objects.select_related("pool").get(id=run_id)
+    return Claim(
+        run_id=row.id,
+        run=row.external_id,
+        epoch=row.epoch,
+        owner_id=row.owner_id,
+        conversation_id=row.conversation_id,
+        parent_id=row.parent_id,
+        model=row.model_used,
+        answer_tokens=row.answer_tokens,
+        opening_seq=row.opening_seq,
+        stop_requested=row.stop_requested_at is not None,
+        silence_s=row.pool.silence_s,
+    )
+
+
+def finish(claim: Claim, outcome: Outcome) -> dict[str, object] | None:
+    """End the run: reply, run, usage entry, active leaf and last activity in one transaction.
+
+    Returns the data of `done`; None if the run is no longer ours (a larger epoch, or ended by
+    another). Safe to repeat: a finish whose commit was not heard of is recognised as done.
+    """
+    return _end(claim.run_id, "running", claim.epoch, outcome)
+
+
+def end_queued(run_id: uuid.UUID, outcome: Outcome) -> dict[str, object] | None:
+    """End a run that nobody has claimed; None if somebody has."""
+    return _end(run_id, "queued", 0, outcome)
+
+
+@transaction.atomic
+def _end(run_id: uuid.UUID, status: str, epoch: int, outcome: Outcome) -> dict[str, object] | None:
+    moved = Run.objects.filter(id=run_id, status=status, epoch=epoch).update(
+        status=STATUS_OF_FINISH[outcome.finish],
+        finish=outcome.finish,
+        error_code=outcome.error_code,
+        last_seq=outcome.last_seq,
+        prompt_tokens=outcome.prompt_tokens,
+        cached_tokens=outcome.cached_tokens,
+        output_tokens=outcome.output_tokens,
+        first_text_at=outcome.first_text_at,
+        finished_at=timezone.now(),
+    )
+    row = Run.objects.select_related("conversation").get(id=run_id)
+    if not moved:
+        return _done_if_ours(row, epoch, outcome)
+    _write_reply(row, outcome.text)
+    return done_payload(row)
+
+
+def _done_if_ours(row: Run, epoch: int, outcome: Outcome) -> dict[str, object] | None:
+    """Only the holder of an epoch ends a run under it: then the commit we did not hear of held."""
+    if row.status in ENDED and row.epoch == epoch and row.last_seq == outcome.last_seq:
+        return done_payload(row)
+    return None
+
+
+def _write_reply(row: Run, text: str) -> None:
+    """The reply, even an empty one, so that roles alternate; none where the parent is gone."""
+    added = services.add_reply(
+        reply_id=row.reply_id,
+        conversation_id=row.conversation_id,
+        owner_id=row.owner_id,
+        parent_id=row.parent_id,
+        text=text,
+        token_count=row.output_tokens,
+    )
+    ledger.record(
+        user_id=row.owner_id,
+        run_id=row.id,
+        model=row.model_used,
+        prompt_tokens=row.prompt_tokens,
+        cached_tokens=row.cached_tokens,
+        output_tokens=row.output_tokens,
+    )
+    if added:
+        services.move_active_leaf_if(row.conversation_id, expected=row.parent_id, new=row.reply_id)
+        services.touch(row.conversation_id)
+
+
+# --- how runs ended -------------------------------------------------------------------------------
+
+
+def run_ends(runs: Iterable[str]) -> dict[str, RunEnd | None]:
+    """For each known run: how it ended, or None while it is live. Unknown runs are left out.
+
+    At most MAX_RUNS_PER_LOOKUP at once; two queries whatever the number.
+    """
+    ids = [parse_id("g", run) for run in list(runs)[:MAX_RUNS_PER_LOOKUP]]
+    rows = list(Run.objects.filter(id__in=ids))
+    ended = [row for row in rows if row.status in ENDED]
+    texts = _reply_texts([row.reply_id for row in ended])
+    return {
+        row.external_id: _run_end(row, texts.get(row.reply_id, "")) if row in ended else None
+        for row in rows
+    }
+
+
+def _reply_texts(reply_ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
+    rows = Message.objects.filter(id__in=reply_ids).values_list("id", "owner_id", "content")
+    return {
+        row_id: plain_text(decode_parts(open_sealed(owner_id, row_id, content)))
+        for row_id, owner_id, content in rows
+    }
+
+
+def _run_end(row: Run, text: str) -> RunEnd:
+    error = encode_data(error_payload(row.error_code)) if row.error_code else None
+    return RunEnd(
+        last_seq=row.last_seq or 0,
+        done_data=encode_data(done_payload(row)),
+        text=text,
+        error_data=error,
+    )
+
+
+def payload_of(run: str) -> dict[str, object]:
+    """`run_payload` of a run the caller has passed the door of already."""
+    return run_payload(Run.objects.get(id=parse_id("g", run)))
