@@ -1,0 +1,45 @@
+"""The one hub of this process (of each event loop, where tests run several)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import weakref
+
+from channels.layers import channel_layers
+from django.conf import settings
+
+from generation.gateway.hub import Hub
+from generation.scheduler import scheduler_async
+from generation.token_log.clients import async_client
+from generation.token_log.log import TokenLog
+
+_hubs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Hub]]
+_hubs = weakref.WeakKeyDictionary()
+
+
+async def hub() -> Hub:
+    """The hub of the running loop, made and subscribed on first use."""
+    loop = asyncio.get_running_loop()
+    if loop not in _hubs:
+        _hubs[loop] = loop.create_task(_make())
+    return await asyncio.shield(_hubs[loop])
+
+
+async def _make() -> Hub:
+    redis = async_client(settings.REDIS_URL)
+    made = Hub(
+        TokenLog(redis),
+        channel_layers["tokens"],
+        scheduler_async(redis),
+        channel=f"gateway:{secrets.token_hex(8)}",
+    )
+    await made.start()
+    return made
+
+
+async def close_hub() -> None:
+    """End this loop's hub: nothing is subscribed or ticking afterwards."""
+    task = _hubs.pop(asyncio.get_running_loop(), None)
+    if task is not None:
+        await (await task).aclose()

@@ -1,0 +1,119 @@
+"""Writes one run's events to one client, over bare ASGI.
+
+No thread, no database connection and no request object is held while a stream is open: two small
+tasks, a cursor and an inbox of at most 64 KiB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from accounts.aio import in_database
+from accounts.errors import ApiError
+from generation import runs
+from generation.events import Event, encode_data, retry_frame, sse_frame
+from generation.gateway.hub import Hub
+from generation.gateway.viewer import Viewer
+from generation.run_response import EndPlan, StreamPlan
+from generation.run_state import ENDED
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+RETRY_MS: Final = 2_000
+DRAIN_RETRY_MS: Final = 1_000
+"""At a deploy clients come back after a random time below this, not all at once."""
+
+STREAM_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    # no-transform: a proxy that compresses holds everything back to the end.
+    (b"cache-control", b"no-store, no-transform"),
+    (b"x-accel-buffering", b"no"),
+    (b"x-content-type-options", b"nosniff"),
+]
+
+
+async def write_stream(hub: Hub, plan: StreamPlan, receive: Receive, send: Send) -> None:
+    """Write events after the plan's cursor until `done`, the client's leaving, or a drain."""
+    start, after = _opening(plan)
+    await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+    await send(_body(retry_frame(RETRY_MS) + start))
+    viewer = await hub.attach(plan.run, plan.pool, after)
+    gone = asyncio.create_task(_close_when_gone(receive, viewer))
+    loop = asyncio.get_running_loop()
+    try:
+        async for chunk in viewer.chunks():
+            await send(_body(chunk))
+            viewer.wrote_at_s = loop.time()
+        await send(_body(_farewell(hub, viewer), more=False))
+    finally:
+        gone.cancel()
+        hub.detach(viewer)
+
+
+def _opening(plan: StreamPlan) -> tuple[bytes, int]:
+    """`start` from the row, for a client that has not had it; the log's own copy is passed over.
+
+    It is seq 1 of every run and always has the same data, so it can carry its id.
+    """
+    if plan.after > 0:
+        return b"", plan.after
+    return sse_frame(plan.run, Event(1, "start", plan.start_data)), 1
+
+
+def _farewell(hub: Hub, viewer: Viewer) -> bytes:
+    if hub.draining and not viewer.ended:
+        return retry_frame(secrets.randbelow(DRAIN_RETRY_MS))
+    return b""
+
+
+def _body(body: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": more}
+
+
+async def _close_when_gone(receive: Receive, viewer: Viewer) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    viewer.close()
+
+
+async def write_end(hub: Hub, plan: EndPlan, receive: Receive, send: Send) -> None:
+    """Answer with the run as JSON: 200 once it has ended, 202 where that takes too long."""
+    viewer = await hub.attach(plan.run, plan.pool, 0)
+    gone = asyncio.create_task(_close_when_gone(receive, viewer))
+    try:
+        async with asyncio.timeout(plan.wait_s):
+            async for _ in viewer.chunks():
+                pass
+    except TimeoutError:
+        pass
+    finally:
+        gone.cancel()
+        hub.detach(viewer)
+    payload = await in_database(runs.payload_of, plan.run)
+    await write_json(send, 200 if payload["status"] in ENDED else 202, payload)
+
+
+async def write_json(send: Send, status: int, payload: dict[str, Any]) -> None:
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send(_body(encode_data(payload), more=False))
+
+
+async def write_empty(send: Send, status: int) -> None:
+    headers = [(b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send(_body(b"", more=False))
+
+
+async def write_error(send: Send, error: ApiError) -> None:
+    """The error in its one shape."""
+    await write_json(send, error.http_status, error.as_dict())
