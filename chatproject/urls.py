@@ -1,5 +1,24 @@
+"""All paths. `/v1/runs/{g}/stream` is routed in chatproject.asgi."""
+
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from django.contrib import admin
+from django.urls import include, path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from chatproject import health, pages
+
+urlpatterns = [
+    path("healthz", health.healthz),
+    path("readyz", health.readyz),
+    path("admin/", admin.site.urls),
+    path("accounts/", include("accounts.urls")),
+    path("v1/", include("conversations.urls")),
+    path("v1/", include("generation.urls")),
+    path("", pages.shell, name="home"),
+    path("c/<str:c_id>", pages.shell, name="conversation"),
+]
+
+handler400 = "chatproject.pages.bad_request"
+handler403 = "chatproject.pages.permission_denied"
+handler404 = "chatproject.pages.page_not_found"
+handler500 = "chatproject.pages.server_error"

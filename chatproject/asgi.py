@@ -1,0 +1,34 @@
+"""The ASGI application: Django for pages and API, Channels for streams, a lifespan for drains."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatproject.settings")
+
+import django
+
+django.setup(set_prefix=False)
+
+# Only now: these load models.
+from channels.routing import ProtocolTypeRouter, URLRouter
+from django.conf import settings
+from django.urls import re_path
+
+from chatproject.body_limit import BodyLimit
+from chatproject.handler import GatewayHandler, refuse_websocket
+from chatproject.lifespan import lifespan
+from generation.gateway.consumers import ResumeConsumer
+
+routes = [
+    re_path(r"^v1/runs/(?P<run>[^/]+)/stream$", ResumeConsumer.as_asgi()),
+    re_path(r"", GatewayHandler()),  # type: ignore[arg-type]  # an ASGI application, not a view
+]
+
+application = ProtocolTypeRouter(
+    {
+        "http": BodyLimit(URLRouter(routes), settings.MAX_BODY_BYTES),
+        "websocket": refuse_websocket,
+        "lifespan": lifespan,
+    }
+)

@@ -1,0 +1,42 @@
+"""What a web process does when it starts and when it is told to go."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+
+from generation.gateway.process import close_hub, hub
+from generation.gateway.stream import Receive, Send
+
+
+async def lifespan(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """ASGI lifespan: subscribe at the start, drain at SIGTERM, close at the end."""
+    await receive()
+    await hub()
+    _drain_at_sigterm(asyncio.get_running_loop())
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await close_hub()
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+def _drain_at_sigterm(loop: asyncio.AbstractEventLoop) -> None:
+    """End open streams first, then let the server go on with its own handler.
+
+    The server waits for open connections before it ends the lifespan, so that a stream ended only
+    at the lifespan's end would hold up every deploy for the whole grace time.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        previous = signal.getsignal(number)
+
+        def handle(signum: int, frame: Any, previous: Any = previous) -> None:
+            loop.call_soon_threadsafe(lambda: loop.create_task(_drain()))
+            if callable(previous):
+                previous(signum, frame)
+
+        signal.signal(number, handle)
+
+
+async def _drain() -> None:
+    (await hub()).drain()
