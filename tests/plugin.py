@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 NOWHERE = "127.0.0.1:1"
@@ -26,24 +26,17 @@ def _set_environment(database_url: str, redis_url: str) -> None:
         DATABASE_URL=database_url,
         REDIS_URL=redis_url,
         SECRET_KEY="only-for-tests-" + "x" * 40,
+        STATIC_ROOT=str(Path(tempfile.gettempdir()) / f"hearth-test-static-{os.getpid()}"),
     )
-    static_root = Path(tempfile.gettempdir()) / "hearth-test-static"
-    static_root.mkdir(exist_ok=True)  # WhiteNoise warns of a missing one, and warnings are errors
-    os.environ.setdefault("STATIC_ROOT", str(static_root))
 
 
 def _start_services() -> None:
     from chatproject.embedded import EmbeddedPostgres, EmbeddedValkey
 
-    root = Path(tempfile.mkdtemp(prefix="hearth-tests-"))
-    root.chmod(0o755)  # as root, PostgreSQL runs under another user
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
-    postgres = EmbeddedPostgres(root / "postgres")
-    postgres.start()
-    atexit.register(postgres.stop)
-    valkey = EmbeddedValkey(root / "valkey")
-    valkey.start()
-    atexit.register(valkey.stop)
+    services = ExitStack()
+    atexit.register(services.close)
+    postgres = services.enter_context(EmbeddedPostgres.temporary())
+    valkey = services.enter_context(EmbeddedValkey.temporary())
     _set_environment(postgres.url, valkey.url)
 
 

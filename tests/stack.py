@@ -1,0 +1,284 @@
+"""The whole product as real processes on 127.0.0.1, for tests: web processes and GPU workers.
+
+A database and a Redis database of its own on the test run's servers; the engine is `simulated`,
+steered by directives in the user's message (see generation/engines/simulated.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+import psycopg
+from psycopg import sql
+
+from chatproject.embedded import processes
+from chatproject.embedded.ports import free_port
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE_S = 60.0
+PASSWORD = "a long enough password"
+
+_MAKE_PEOPLE = f"""
+import json
+from accounts import tokens
+from accounts.models import User
+people = {{}}
+for name in ("ada", "bob"):
+    user = User.objects.create_user(f"{{name}}@example.org", {PASSWORD!r}, name=name.title())
+    people[name] = {{"email": user.email, "token": tokens.create(user, "tests")[1]}}
+print(json.dumps(people))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who uses the stack: e-mail and PASSWORD for the page, `token` for the API."""
+
+    email: str
+    token: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+
+@dataclass(slots=True)
+class Process:
+    """One process of the stack; its output is in `log`."""
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        processes.signal_group(self.popen, signal.SIGKILL)
+        self.popen.wait(10)
+
+    def terminate(self, patience_s: float = 40.0) -> int:
+        """As a deploy: SIGTERM, then wait."""
+        self.popen.send_signal(signal.SIGTERM)
+        return self.popen.wait(patience_s)
+
+    def freeze(self) -> None:
+        processes.signal_group(self.popen, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        processes.signal_group(self.popen, signal.SIGCONT)
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:]
+
+
+@dataclass(slots=True)
+class Stack:
+    """Processes by kind. `with Stack.start() as stack:` ends them all."""
+
+    directory: Path
+    env: dict[str, str]
+    people: dict[str, Person] = field(default_factory=dict)
+    webs: list[Process] = field(default_factory=list)
+    workers: list[Process] = field(default_factory=list)
+    _exit: ExitStack = field(default_factory=ExitStack)
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        webs: int = 2,
+        workers: int = 1,
+        slots: int = 8,
+        redis_db: int = 7,
+        redis_url: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> Self:
+        """A running stack. `redis_url` in place of `redis_db` for a server of its own."""
+        directory = Path(tempfile.mkdtemp(prefix="hearth-stack-"))
+        name = f"stack_{directory.name.rpartition('-')[2].lower()}"
+        options = {
+            "directives": True,
+            "hold_file": str(directory / "hold"),
+            "journal_file": str(directory / "engine.jsonl"),
+        }
+        profile = {"kind": "simulated", "model": "sim", "slots": slots, "options": options}
+        stack = cls(
+            directory,
+            {
+                **os.environ,
+                "DATABASE_URL": _create_database(name),
+                "REDIS_URL": redis_url or _redis_database(redis_db),
+                "ENGINE_PROFILES": json.dumps({"sim": {**profile, "context_tokens": 32_768}}),
+                "STATIC_ROOT": str(ROOT / "var" / "test-static"),
+                "DATABASE_POOL_SIZE": "6",
+                "WORKER_GRACE_S": "5",
+                "PYTHONUNBUFFERED": "1",
+                **(env or {}),
+            },
+        )
+        try:
+            stack._prepare()
+            for _ in range(webs):
+                stack.start_web()
+            for _ in range(workers):
+                stack.start_worker(slots)
+            stack.wait_ready()
+        except BaseException:
+            stack.close()
+            raise
+        return stack
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for process in [*self.webs, *self.workers]:
+            if process.popen.poll() is None:
+                process.kill()
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        self.manage("migrate", "--verbosity", "0")
+        self.manage("ensure_demo")
+        self.manage("collectstatic", "--noinput", "--verbosity", "0")
+        people = json.loads(self.manage("shell", "--verbosity", "0", "-c", _MAKE_PEOPLE))
+        self.people = {name: Person(**person) for name, person in people.items()}
+        self.manage(
+            "shell", "--verbosity", "0", "-c", "from generation import reaper as r; r.sweep()"
+        )
+
+    def manage(self, *arguments: str) -> str:
+        """Run a management command; its output. Raises with its errors where it fails."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        if done.returncode:
+            raise AssertionError(f"manage.py {arguments[0]} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def start_web(self, port: int = 0, env: Mapping[str, str] | None = None) -> Process:
+        port = port or free_port()
+        command = [
+            *("-m", "uvicorn", "chatproject.asgi:application", "--host", "127.0.0.1"),
+            *("--port", str(port), "--no-access-log", "--timeout-graceful-shutdown", "10"),
+        ]
+        web = self._spawn(f"web-{port}", command, {**self.env, **(env or {})}, port)
+        self.webs.append(web)
+        return web
+
+    def start_worker(self, slots: int = 8, env: Mapping[str, str] | None = None) -> Process:
+        number = len(self.workers) + 1
+        command = [
+            *("-m", "celery", "-A", "chatproject", "worker", "-P", "custom", "-c", str(slots)),
+            *("-Q", "gpu.sim", "-n", f"gpu-{number}@%h", "--loglevel", "INFO"),
+        ]
+        own = {
+            "GPU_POOL": "sim",
+            "GPU_REPLICA": f"sim-{number}",
+            "CELERY_CUSTOM_WORKER_POOL": "generation.worker.pool:TaskPool",
+        }
+        worker = self._spawn(f"worker-{number}", command, {**self.env, **own, **(env or {})})
+        self.workers.append(worker)
+        return worker
+
+    def _spawn(
+        self, name: str, command: list[str], env: Mapping[str, str], port: int = 0
+    ) -> Process:
+        log = self.directory / f"{name}.log"
+        with log.open("ab") as out:
+            popen = processes.spawn([sys.executable, *command], cwd=ROOT, env=env, stdout=out)
+        return Process(name, popen, log, port)
+
+    def wait_ready(self) -> None:
+        """Every web process answers, and a replica is healthy."""
+        for web in self.webs:
+            wait_for(lambda web=web: self._answers(web), f"{web.name} to answer", web)
+        if self.workers:
+            wait_for(self._replica_healthy, "a healthy replica", self.workers[-1])
+
+    @staticmethod
+    def _answers(web: Process) -> bool:
+        if web.popen.poll() is not None:
+            raise AssertionError(f"{web.name} ended:\n{web.tail()}")
+        try:
+            return httpx.get(f"{web.url}/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def _replica_healthy(self) -> bool:
+        names = [f"sim-{i}" for i, w in enumerate(self.workers, 1) if w.popen.poll() is None]
+        rows = self.rows("SELECT name FROM generation_replica WHERE healthy")
+        return bool(names) and {name for (name,) in rows} >= set(names)
+
+    # --- looking and holding ----------------------------------------------------------------------
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """What PostgreSQL has, seen from outside."""
+        with psycopg.connect(self.env["DATABASE_URL"]) as connection:
+            return connection.execute(query, values).fetchall()  # type: ignore[call-overload]
+
+    def hold(self, name: str = "") -> Path:
+        """A file that makes the engine wait (directive `hold`: name) while it exists."""
+        path = self.directory / (f"hold.{name}" if name else "hold")
+        path.touch()
+        return path
+
+    def journal(self, run: str) -> list[dict[str, Any]]:
+        """What the engine noted of one run."""
+        path = self.directory / "engine.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [entry for line in lines if (entry := json.loads(line))["run"] == run]
+
+
+def wait_for(condition: Any, what: str, process: Process | None = None) -> None:
+    """Poll until `condition()` holds; generous, for a busy machine."""
+    until_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > until_s:
+            tail = f"\n{process.tail()}" if process else ""
+            raise AssertionError(f"waited {PATIENCE_S:.0f} s for {what}{tail}")
+        time.sleep(0.05)
+
+
+def directive(**script: object) -> str:
+    """A user message that tells the simulated engine what to answer."""
+    return f"[[sim {json.dumps(script)}]]"
+
+
+def _create_database(name: str) -> str:
+    admin_url = os.environ["DATABASE_URL"]
+    with psycopg.connect(admin_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    parts = urlsplit(admin_url)
+    return urlunsplit(parts._replace(path=f"/{name}"))
+
+
+def _redis_database(number: int) -> str:
+    return urlunsplit(urlsplit(os.environ["REDIS_URL"])._replace(path=f"/{number}"))
