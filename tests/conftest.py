@@ -9,6 +9,8 @@ import pytest
 from django.conf import settings
 from django.core.cache import cache
 
+from tests.stack import Stack
+
 
 @pytest.fixture(autouse=True)
 def fast_passwords() -> Iterator[None]:
@@ -32,3 +34,10 @@ def plain_static(settings: Any) -> None:
     """Pages can be rendered without a manifest of collected files."""
     backend = "django.contrib.staticfiles.storage.StaticFilesStorage"
     settings.STORAGES = {**settings.STORAGES, "staticfiles": {"BACKEND": backend}}
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    """Two web processes and a worker, for tests that kill none of them (others start their own)."""
+    with Stack.start() as running:
+        yield running

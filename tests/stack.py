@@ -42,6 +42,9 @@ for name in ("ada", "bob"):
 print(json.dumps(people))
 """
 
+# What the first sweep of a worker does, before the first test sends.
+_BUILD_QUEUES = "from generation import reaper; reaper.sweep()"
+
 
 @dataclass(frozen=True, slots=True)
 class Person:
