@@ -18,6 +18,7 @@ from generation.scheduler import scheduler_async
 from generation.token_log import TokenLog, async_client
 from generation.token_log.flusher import Flusher
 from generation.worker.control import on_control
+from generation.worker.reap import reap_forever
 from generation.worker.replica import ReplicaWatch
 from generation.worker.sweep import TicketSweep
 from generation.worker_context import HANDOVER, WorkerContext
@@ -31,6 +32,8 @@ sweeps publish another for the same run, and this replica's own sweep does when 
 HANDOVER_S: Final = 5.0
 """How long cancelled orchestrations may take to flush and give back their leases."""
 
+HANDOVER_POLL_S: Final = 0.05
+
 WorkOne = Callable[[WorkerContext], Awaitable[bool]]
 
 
@@ -43,6 +46,7 @@ class Service:
         self._work_one = work_one
         self._closing = False
         self._at_work: set[asyncio.Task[bool]] = set()
+        self._told: set[asyncio.Task[bool]] = set()  # those cancelled with HANDOVER
         self._side_tasks: list[asyncio.Task[None]] = []
         self.watch = ReplicaWatch(
             context.engine, context.pool, context.replica, slots, lambda: len(context.running)
@@ -76,6 +80,7 @@ class Service:
 
     def _slot_freed(self, task: asyncio.Task[bool]) -> None:
         self._at_work.discard(task)
+        self._told.discard(task)
         self.sweep.slot_freed()
 
     def count_idle(self) -> int:
@@ -107,7 +112,7 @@ class Service:
     async def _hand_over(self, tasks: set[asyncio.Task[bool]]) -> None:
         self.context.handover.set()
         for task in tasks:
-            task.cancel(HANDOVER)
+            self.hand_over(task)
         _, late = await asyncio.wait(tasks, timeout=HANDOVER_S)
         logger.info("Handed over %d runs", len(tasks), extra={"action": "handover"})
         if late:
@@ -115,6 +120,21 @@ class Service:
             logger.error(
                 "%d runs did not let go in time", len(late), extra={"action": "handover_late"}
             )
+
+    def hand_over(self, task: asyncio.Task[bool]) -> None:
+        """Cancel an orchestration with HANDOVER, as soon as it may be cancelled.
+
+        One that claims or finishes right now is let be: a claim without an owner, or an end without
+        its `done`, would be left for the reaper. It finishes by itself, or enters `running` next.
+        """
+        if task.done() or task in self._told:
+            return
+        if task in self.context.running.values():
+            # Once: a second cancellation would cut the handover itself.
+            self._told.add(task)
+            task.cancel(HANDOVER)
+        else:
+            task.get_loop().call_later(HANDOVER_POLL_S, self.hand_over, task)
 
     async def end_side_tasks(self) -> None:
         for task in self._side_tasks:
@@ -126,7 +146,8 @@ class Service:
 class Slot:
     """The orchestration behind one ticket, for the thread that waits for it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        self._service = service
         self._loop = loop
         self._task: asyncio.Task[bool] | None = None
         self._given_up = False
@@ -134,19 +155,16 @@ class Slot:
     def begin(self, task: asyncio.Task[bool]) -> None:
         self._task = task
         if self._given_up:
-            task.cancel(HANDOVER)
+            self._service.hand_over(task)
 
     def hand_over(self) -> None:
         """Make it flush and give its run to another worker. From any thread; twice is once."""
         self._loop.call_soon_threadsafe(self._hand_over)
 
     def _hand_over(self) -> None:
-        # A second cancellation would cut the handover itself.
-        if self._given_up:
-            return
         self._given_up = True
         if self._task is not None:
-            self._task.cancel(HANDOVER)
+            self._service.hand_over(self._task)
 
 
 class Running:
@@ -216,6 +234,7 @@ async def _start(stack: AsyncExitStack, service: Service, on_failure: Callable[[
         "flusher": context.flusher.run_forever(),
         "replica watch": service.watch.run(),
         "ticket sweep": service.sweep.run(),
+        "reaper": reap_forever(),
     }
     for name, work in side_tasks.items():
         service.start_side_task(name, work).add_done_callback(partial(_watch_over, on_failure))
