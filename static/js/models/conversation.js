@@ -16,7 +16,7 @@ export class Conversation extends Emitter {
   #stopWanted = new Set() // replies to stop as soon as their run has a name
 
   /** @param {object} options {api, id|null, outbox, newKey, streamOptions} */
-  constructor({ api, id = null, outbox, newKey = () => crypto.randomUUID(), streamOptions = {} }) {
+  constructor({ api, id = null, outbox, newKey = randomKey, streamOptions = {} }) {
     super()
     Object.assign(this, { api, id, outbox, newKey, streamOptions })
     this.title = ""
@@ -290,4 +290,10 @@ export class Conversation extends Emitter {
   refreshStreams() {
     for (const stream of this.#streams.values()) stream.refresh()
   }
+}
+
+/** An Idempotency-Key. (`crypto.randomUUID` is missing on a page without https.) */
+function randomKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16))
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")
 }

@@ -1,0 +1,108 @@
+import assert from "node:assert/strict"
+import { test } from "node:test"
+
+import { BlockStream, blocksOf } from "#js/models/markdown.js"
+
+import { randomFrom } from "./support.js"
+
+const TEXT = `# Title
+
+A paragraph with **bold**, \`code\` and [a link][1].
+Second line.
+
+- one
+
+- two
+  - inner
+1. first
+2. second
+
+\`\`\`python
+def f():
+
+    return "# not a title"
+\`\`\`
+
+| a | b |
+|---|--:|
+| 1 | 2 |
+
+> quote
+lazy
+
+Title below
+===
+
+    indented
+
+<div onclick="x()">raw</div>
+
+अंत 👨‍👩‍👧
+
+[1]: https://example.org
+`
+
+function html(blocks) {
+  return blocks.map((block) => block.html()).join("")
+}
+
+test("however the text arrives, the final blocks are those of the whole text", () => {
+  const whole = html(blocksOf(TEXT))
+  for (let seed = 0; seed < 40; seed += 1) {
+    const random = randomFrom(seed)
+    const stream = new BlockStream()
+    for (let at = 0; at < TEXT.length; at += 1 + Math.floor(random() * 9)) stream.update(TEXT.slice(0, at))
+    assert.equal(html(stream.update(TEXT, true)), whole, `seed ${seed}`)
+  }
+})
+
+test("while it grows, what is shown is what the whole text so far would show (definitions aside)", () => {
+  const text = TEXT.replace("[a link][1]", "a link").replace("[1]: https://example.org\n", "")
+  const stream = new BlockStream()
+  for (let at = 1; at <= text.length; at += 1) {
+    const so_far = text.slice(0, at)
+    assert.equal(html(stream.update(so_far)), html(blocksOf(so_far)), JSON.stringify(so_far.slice(-40)))
+  }
+})
+
+test("closed blocks stay the same objects", () => {
+  const stream = new BlockStream()
+  const before = stream.update("one\n\ntwo\n\nthree\n\nfour")
+  const after = stream.update("one\n\ntwo\n\nthree\n\nfour and more\n\nfive")
+  assert.equal(after[0], before[0])
+  assert.equal(after[2], before[2])
+})
+
+test("a snapshot that takes text back is read anew", () => {
+  const stream = new BlockStream()
+  stream.update("one\n\ntwo\n\nthree\n\nfour\n\nfive")
+  assert.equal(html(stream.update("one\n\ntw")), html(blocksOf("one\n\ntw")))
+})
+
+test("CRLF is a line end, and costs no second reading of closed blocks", () => {
+  const stream = new BlockStream()
+  const before = stream.update("one\r\n\r\ntwo\r\n\r\nthree\r\n\r\nfour")
+  const after = stream.update("one\r\n\r\ntwo\r\n\r\nthree\r\n\r\nfour more")
+  assert.equal(after[0], before[0])
+  assert.equal(html(after), html(blocksOf("one\n\ntwo\n\nthree\n\nfour more")))
+})
+
+test("raw HTML becomes text, images become links", () => {
+  const out = html(blocksOf('<script>alert(1)</script>\n\na <b onclick="x">b</b>\n\n![cat](https://x.example/cat.png)'))
+  assert.doesNotMatch(out, /<script|<b |<img/)
+  assert.match(out, /&#60;script&#62;/)
+  assert.match(out, /<a href="https:\/\/x\.example\/cat\.png">cat<\/a>/)
+})
+
+test("headings stay below the page's own", () => {
+  assert.match(html(blocksOf("# one")), /^<h3>/)
+  assert.match(html(blocksOf("###### six")), /^<h6>/)
+})
+
+test("nesting without end is shown as it came", () => {
+  for (const text of [`${">".repeat(5_000)} deep`, `${"- ".repeat(3_000)}deep`]) {
+    const blocks = blocksOf(text)
+    assert.equal(blocks[0].type, "plain")
+    assert.match(html(blocks), /^<p class="plain">/)
+  }
+})

@@ -1,0 +1,79 @@
+import assert from "node:assert/strict"
+import { test } from "node:test"
+
+import { ApiError, NetworkError } from "#js/models/api.js"
+import { Message } from "#js/models/message.js"
+import { endAnnouncement, finishNote, queuedText, roughly, stripFor } from "#js/models/words.js"
+
+function conversation({ phase = null, text = "", link = null, notice = null, stopping = false, ...more } = {}) {
+  const reply = phase && Object.assign(new Message({ key: "k", role: "assistant", phase, text }), { stopping })
+  return { status: "ready", liveReply: reply, link, notice, refusal: null, ended: null, loadError: null, ...more }
+}
+
+function ended(finish, { error = null, text = "x" } = {}) {
+  return conversation({ ended: Object.assign(new Message({ key: "k", role: "assistant", text, finish }), { error }) })
+}
+
+const says = (state, options) => stripFor(state, options)?.text ?? null
+
+test("every wait has its name", () => {
+  assert.equal(says(conversation({ phase: "sending" })), "Sending")
+  assert.equal(says(conversation({ phase: "queued" })), "Reading your message")
+  assert.equal(says(conversation({ phase: "queued", notice: { code: "queued", position: 3, eta_s: 18 } })), "Third in line, about 20 s")
+  assert.equal(says(conversation({ phase: "writing", text: "x" })), null)
+  assert.equal(says(conversation({ phase: "writing", notice: { code: "queued", position: 1 } })), null)
+  assert.equal(says(conversation({ phase: "writing", stopping: true })), "Stopping")
+  assert.equal(says(conversation({ phase: "writing", notice: { code: "recovered" } })), "Continued on another machine")
+  assert.equal(says(conversation({ phase: "writing", notice: { code: "brand_new", text: "As told" } })), "As told")
+  assert.equal(says(conversation()), null)
+})
+
+test("a lost line is named, and that nothing is lost with it", () => {
+  for (const link of [{ state: "waiting", inMs: 5 }, { state: "connecting", again: true }]) {
+    assert.equal(says(conversation({ phase: "writing", link })), "Reconnecting, nothing is lost")
+  }
+  assert.equal(says(conversation({ phase: "writing", link: { state: "connecting", again: false } })), null)
+  assert.match(says(conversation({ phase: "sending", link: { state: "waiting" } })), /Sending again/)
+  assert.match(says(conversation({ phase: "writing" }), { online: false }), /offline/)
+})
+
+test("a refusal says what was kept and what to do", () => {
+  const refused = (error) => says(conversation({ refusal: { error } }))
+  const api = (status, more = {}) => new ApiError({ status, code: "x", message: "Bad value", ...more })
+  assert.match(refused(api(429, { retryAfterS: 12 })), /kept below; send it again in 15 s\./)
+  assert.match(refused(api(503)), /kept below; send it again in a moment\./)
+  assert.match(refused(api(400)), /^Bad value\. Your message is kept below\.$/)
+  for (const status of [401, 403, 404, 409, 413, 418, 500]) assert.match(refused(api(status)), /kept/, String(status))
+  assert.match(refused(new NetworkError("x")), /kept below/)
+  assert.deepEqual(stripFor(conversation({ refusal: { error: api(401) } })).action, { verb: "sign-in", label: "Sign in" })
+})
+
+test("an ending that is not the usual one is told", () => {
+  assert.equal(says(ended("stop")), null)
+  assert.equal(says(ended("user_stopped")), "Stopped. What was written is kept")
+  assert.equal(says(ended("user_stopped", { text: "" })), "Stopped before anything was written")
+  for (const finish of ["length", "unwatched", "interrupted", "moderation", "error"]) {
+    assert.ok(says(ended(finish)), finish)
+    assert.ok(finishNote(finish), finish)
+  }
+  assert.equal(finishNote("stop"), "")
+  assert.equal(finishNote(null), "")
+  assert.match(says(ended("error", { error: { message: "The engine died", retryable: true } })), /^The engine died\. What was written is kept; ask again/)
+})
+
+test("the end is announced in one sentence", () => {
+  assert.equal(endAnnouncement(new Message({ key: "k", role: "assistant", finish: "stop" })), "Answer finished.")
+  assert.match(endAnnouncement(ended("interrupted").ended), /interrupted/)
+})
+
+test("loading that failed offers to try again, or to sign in", () => {
+  assert.equal(stripFor(conversation({ status: "failed", loadError: { status: 500 } })).action.verb, "try-again")
+  assert.equal(stripFor(conversation({ status: "failed", loadError: { status: 401 } })).action.verb, "sign-in")
+})
+
+test("places and times are said as people say them", () => {
+  assert.equal(queuedText({ position: 1, eta_s: 4.2 }), "Next in line, about 4 s")
+  assert.equal(queuedText({ position: 12 }), "Number 12 in line")
+  assert.equal(queuedText({}), "Waiting in line")
+  assert.deepEqual([0.2, 9, 11, 61, 100, 3_600].map(roughly), ["1 s", "9 s", "15 s", "65 s", "2 min", "60 min"])
+})
