@@ -65,10 +65,24 @@ test("while it grows, what is shown is what the whole text so far would show (de
   }
 })
 
+const PIECES = ["- a", "-", "1.", "1. b", "\n", "\n\n", "  ", "    ", "text", "```", "```py\n", "> q", ">", "# h", "|a|b|", "|-|-|", "===", "---", "<div>", "</div>", "<!--", "-->", "* x", "+", "\t", "~~~", "`", "**"]
+
+test("the same for random texts of awkward pieces", () => {
+  for (let seed = 0; seed < 600; seed += 1) {
+    const random = randomFrom(seed)
+    const stream = new BlockStream()
+    let text = ""
+    for (let i = 0; i < 14; i += 1) {
+      text += PIECES[Math.floor(random() * PIECES.length)] + (random() < 0.3 ? "\n" : "")
+      assert.equal(html(stream.update(text)), html(blocksOf(text)), `seed ${seed}: ${JSON.stringify(text)}`)
+    }
+  }
+})
+
 test("closed blocks stay the same objects", () => {
   const stream = new BlockStream()
-  const before = stream.update("one\n\ntwo\n\nthree\n\nfour")
-  const after = stream.update("one\n\ntwo\n\nthree\n\nfour and more\n\nfive")
+  const before = stream.update("one\n\ntwo\n\nthree\n\nfour\n\nfive")
+  const after = stream.update("one\n\ntwo\n\nthree\n\nfour\n\nfive and more\n\nsix")
   assert.equal(after[0], before[0])
   assert.equal(after[2], before[2])
 })
@@ -81,10 +95,10 @@ test("a snapshot that takes text back is read anew", () => {
 
 test("CRLF is a line end, and costs no second reading of closed blocks", () => {
   const stream = new BlockStream()
-  const before = stream.update("one\r\n\r\ntwo\r\n\r\nthree\r\n\r\nfour")
-  const after = stream.update("one\r\n\r\ntwo\r\n\r\nthree\r\n\r\nfour more")
+  const before = stream.update("one\r\n\r\ntwo\r\n\r\nthree\r\n\r\nfour\r\n\r\nfive")
+  const after = stream.update("one\r\n\r\ntwo\r\n\r\nthree\r\n\r\nfour\r\n\r\nfive more")
   assert.equal(after[0], before[0])
-  assert.equal(html(after), html(blocksOf("one\n\ntwo\n\nthree\n\nfour more")))
+  assert.equal(html(after), html(blocksOf("one\n\ntwo\n\nthree\n\nfour\n\nfive more")))
 })
 
 test("raw HTML becomes text, images become links", () => {
