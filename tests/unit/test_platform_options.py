@@ -1,0 +1,134 @@
+"""Every knob of `make run`: what it means, and what a wrong value is told."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from chatproject import run, run_options
+from chatproject.console import LINE_MAX_BYTES, Console, LineCutter
+from chatproject.embedded.homes import HomeLock
+from chatproject.embedded.problems import SetupProblem, require_free_space
+from chatproject.run_options import check_ports, read_options
+from chatproject.run_support import secret_key
+
+
+def test_the_defaults_need_no_environment() -> None:
+    options = read_options({})
+    assert options.var == run_options.CHECKOUT / "var"
+    assert (options.host, list(options.ports)) == ("127.0.0.1", [8000])
+    assert (options.engine, options.slots) == ("llamacpp", 2)
+    assert options.address == "http://localhost:8000/"
+
+
+def test_knobs_are_read(tmp_path: Path) -> None:
+    environment = {"HEARTH_VAR": str(tmp_path), "HOST": "10.0.0.7", "PORT": "9000", "WEB": "3"}
+    options = read_options(environment)
+    assert options.var == tmp_path
+    assert list(options.ports) == [9000, 9001, 9002]
+    assert options.address == "http://10.0.0.7:9000/"
+
+
+def test_profiles_of_ones_own_start_no_engine() -> None:
+    assert read_options({"ENGINE_PROFILES": "{}", "ENGINE": "llamacpp"}).engine == "own"
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"PORT": "http"}, "PORT=http cannot be used"),
+        ({"PORT": "0"}, "from 1 to 65535"),
+        ({"PORT": "٨٠٠٠"}, "must be a whole number"),
+        ({"PORT": "9" * 5000}, "PORT=999"),
+        ({"WEB": "-1"}, "WEB=1 make run"),
+        ({"SLOTS": "1000"}, "from 1 to 64"),
+        ({"ENGINE": "gpt"}, "ENGINE=gpt is not known"),
+        ({"ENGINE": "openai"}, "needs the address of the server in ENGINE_URL"),
+        ({"ENGINE": "openai", "ENGINE_URL": "localhost:1234"}, "needs the address"),
+        ({"ENGINE_MODEL_FILE": "/no/such.gguf"}, "is not a file"),
+    ],
+)
+def test_a_wrong_knob_says_what_would_be_right(environment: dict[str, str], told: str) -> None:
+    with pytest.raises(SetupProblem) as caught:
+        read_options(environment)
+    assert told in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_taken_port_says_so_and_names_another() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(SetupProblem, match=rf"Port {port} .*is taken(.|\n)*PORT=\d+ make run"):
+            check_ports(read_options({"PORT": str(port)}))
+    check_ports(read_options({"PORT": str(port)}))
+
+
+def test_an_address_of_another_machine_is_explained() -> None:
+    with pytest.raises(SetupProblem, match=r"HOST=192\.0\.2\.1 is not an address of this machine"):
+        check_ports(read_options({"HOST": "192.0.2.1"}))
+
+
+def test_a_full_disk_is_told_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=5 * 1024 * 1024)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(SetupProblem, match=r"5 MiB free, and testing needs 6 MiB(.|\n)*HEARTH_VAR"):
+        require_free_space(tmp_path, 5 * 1024 * 1024 + 1, "testing")
+    require_free_space(tmp_path, 5 * 1024 * 1024, "testing")
+
+
+@pytest.mark.parametrize(("version", "fits"), [((3, 10), False), ((3, 13), True), ((3, 14), False)])
+def test_another_python_is_told_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], fits: bool
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (*version, 1))
+    if fits:
+        run.check_python()
+        return
+    with pytest.raises(SetupProblem, match=rf"This is Python 3\.{version[1]}(.|\n)*make setup"):
+        run.check_python()
+
+
+def test_the_secret_key_stays_and_is_private(tmp_path: Path) -> None:
+    key = secret_key(tmp_path)
+    assert len(key) >= 50
+    assert secret_key(tmp_path) == key
+    assert (tmp_path / "secret-key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_held_directory_names_its_holder(tmp_path: Path) -> None:
+    first, second = HomeLock(tmp_path / "lock"), HomeLock(tmp_path / "lock")
+    assert first.acquire("process 7 at http://localhost:8000/") is None
+    assert second.acquire() == "process 7 at http://localhost:8000/"
+    first.release()
+    assert second.acquire() is None
+    second.release()
+
+
+def shown(*pieces: bytes) -> list[str]:
+    stream = io.StringIO()
+    cutter = LineCutter("web", Console(stream))
+    for piece in pieces:
+        cutter.feed(piece)
+    cutter.close()
+    return stream.getvalue().splitlines()
+
+
+def test_lines_are_prefixed_and_cut_only_at_line_ends() -> None:
+    assert shown(b"one\ntw", b"o\r\n", "thr\u00e9".encode()[:4], "\u00e9e".encode()[1:]) == [
+        "web      │ one",
+        "web      │ two",
+        "web      │ thrée",
+    ]
+
+
+def test_a_child_cannot_steer_the_terminal_or_fill_the_memory() -> None:
+    assert shown(b"a\x1b[2J\x07b\x9bc\n") == ["web      │ a[2Jb\ufffdc"]
+    lines = shown(b"x" * (LINE_MAX_BYTES + 1))
+    assert [len(line) for line in lines] == [LINE_MAX_BYTES + 11, 1 + 11]
