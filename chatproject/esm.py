@@ -4,8 +4,8 @@ Every module, ours and npm's, is imported by a bare name. The import map gives e
 through the static files storage, so in production the hashed file of the manifest. (Django's own
 import aggregation rewrites addresses inside the files and mis-hashes some; bare names need none.)
 
-`django-esm` was looked at: it bundles with esbuild, needs a watcher beside the server and does not go
-through the manifest. Only a few files of a few packages are needed, so they are named here.
+`django-esm` was looked at: it bundles with esbuild, needs a watcher beside the server and does not
+go through the manifest. Only a few files of a few packages are needed, so they are named here.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from django.contrib.staticfiles.storage import staticfiles_storage
 from django.core.checks import CheckMessage, Error
 from django.core.files.storage import FileSystemStorage, Storage
 
-# Bare name → file below node_modules. A source map is listed where its module names one: the manifest
-# storage refuses a module whose map is missing.
+# Bare name → file below node_modules. A source map is listed where its module names one: the
+# manifest storage refuses a module whose map is missing.
 NPM_MODULES = {
     "dompurify": "dompurify/dist/purify.es.mjs",
     "marked": "marked/lib/marked.esm.js",
 }
 NPM_EXTRA_FILES = ("marked/lib/marked.esm.js.map",)
 NPM_PREFIX = "npm/"
-# `#js/models/x.js` is what package.json's "imports" gives to Node, so tests import by the same name.
+# package.json's "imports" gives `#js/models/x.js` to Node too, so tests import by the same names.
 OWN_PREFIX = "#js/"
 
 
@@ -39,7 +39,7 @@ def node_modules() -> Path:
 
 
 class NodeModulesFinder(BaseFinder):
-    """Finds exactly the files named above, as `npm/<package>/…`; the rest of node_modules stays private."""
+    """Finds exactly the files named above, as `npm/<package>/…`; the rest stays private."""
 
     def __init__(self, app_names: Any = None, *args: Any, **kwargs: Any) -> None:
         self.storage = FileSystemStorage(location=node_modules())

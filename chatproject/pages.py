@@ -1,12 +1,13 @@
 """The HTML shell of the web UI, and the error pages in the same voice.
 
-The shell holds no data of a conversation: it paints at once, and the modules fetch over `/v1` with the
-session cookie. So `/` and `/c/<id>` are one page, and whether a conversation exists is said by one
-place, the API.
+The shell holds no data of a conversation: it paints at once, and the modules fetch over `/v1` with
+the session cookie. So `/` and `/c/<id>` are one page, and whether a conversation exists is said by
+one place, the API.
 """
 
 from __future__ import annotations
 
+from csp.decorators import csp_update
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -24,9 +25,14 @@ def product(request: HttpRequest) -> dict[str, object]:
     return {"product_name": settings.PRODUCT_NAME, "sign_up_open": settings.SIGN_UP_OPEN}
 
 
+# Only DOMPurify may turn text into HTML on the chat page, and what it gives back is sanitised.
+TRUSTED_TYPES = {"require-trusted-types-for": ["'script'"], "trusted-types": ["dompurify"]}
+
+
 @require_safe
 @never_cache
 @login_required
+@csp_update(TRUSTED_TYPES)
 def shell(request: HttpRequest, c_id: str = "") -> HttpResponse:
     """`/` and `/c/<c_id>`; the id is read from the address by the page itself."""
     return render(request, "chat.html", {"c_id": c_id})

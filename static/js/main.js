@@ -10,7 +10,7 @@ import { setSprite } from "#js/views/dom.js"
 import { StripView } from "#js/views/strip_view.js"
 import { ThreadView } from "#js/views/thread_view.js"
 
-const { csrf, user, product, sprite } = document.body.dataset
+const { csrf, user, product, sprite, signIn } = document.body.dataset
 const byId = (id) => document.getElementById(id)
 
 setSprite(sprite)
@@ -50,7 +50,7 @@ const elements = Object.fromEntries(
   ["empty", "missing", "loading", "earlier", "title", "model"].map((id) => [id, byId(id)]),
 )
 const strip = new StripView(byId("strip"))
-const app = new App({ api, list, drafts, outbox, thread, strip, composer, sidebar, announcer, elements, productName: product })
+const app = new App({ api, list, drafts, outbox, thread, strip, composer, sidebar, announcer, elements, productName: product, signIn })
 
 for (const button of document.querySelectorAll("[data-suggestion]")) {
   button.addEventListener("click", () => {

@@ -12,7 +12,7 @@ export class App {
   #unanswered = new Map() // id → a conversation left while its send was under way
   #models = new Map()
 
-  /** @param {object} parts {api, list, drafts, outbox, thread, strip, composer, sidebar, announcer, elements, productName} */
+  /** @param {object} parts {api, list, drafts, outbox, thread, strip, composer, sidebar, announcer, elements, productName, signIn} */
   constructor(parts) {
     Object.assign(this, parts)
     this.thread.modelTitle = (slug) => this.#models.get(slug)?.title ?? slug ?? ""
@@ -180,7 +180,7 @@ export class App {
   }
 
   #do(verb) {
-    if (verb === "sign-in") location.assign(`/accounts/sign-in/?next=${encodeURIComponent(location.pathname)}`)
+    if (verb === "sign-in") location.assign(`${this.signIn}?next=${encodeURIComponent(location.pathname)}`)
     if (verb === "try-again") this.#show(this.#conversation.id)
   }
 
