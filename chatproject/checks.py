@@ -1,0 +1,51 @@
+"""System checks: wrong settings are explained at the start, not found out by a user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+from django.core.checks import CheckMessage, Error, register
+
+from generation.engines import parse_profiles
+from generation.engines.profiles import InvalidProfiles
+
+MIN_SECRET_CHARACTERS = 32
+
+
+@register()
+def engine_profiles(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """ENGINE_PROFILES must be readable: every worker and `ensure_demo` depend on it."""
+    try:
+        parse_profiles(settings.ENGINE_PROFILES)
+    except InvalidProfiles as problem:
+        return [Error(str(problem), hint="See docs/operations.md.", id="chatproject.E001")]
+    return []
+
+
+@register()
+def limits(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """A message must fit into a request, JSON escapes (six bytes for a character) aside."""
+    if settings.MAX_MESSAGE_BYTES >= settings.MAX_BODY_BYTES:
+        return [
+            Error(
+                "MAX_MESSAGE_BYTES must be below MAX_BODY_BYTES.",
+                hint="A message travels inside a request body.",
+                id="chatproject.E002",
+            )
+        ]
+    return []
+
+
+@register(deploy=True)
+def secret_key(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    if len(settings.SECRET_KEY) < MIN_SECRET_CHARACTERS:
+        return [
+            checks.Warning(
+                f"SECRET_KEY has fewer than {MIN_SECRET_CHARACTERS} characters.",
+                hint="Sessions are signed with it; make a long random one.",
+                id="chatproject.W001",
+            )
+        ]
+    return []
