@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -183,7 +182,7 @@ class Orchestration:
             messages=prompt.messages,
             max_tokens=prompt.max_tokens,
         )
-        pieces = cast("AsyncGenerator[Piece, None]", self._context.engine.generate(request))
+        pieces = self._context.engine.generate(request)
         loop = asyncio.get_running_loop()
         # Closing the stream aborts the request at the engine, whatever ended the loop.
         async with asyncio.timeout(self._claim.silence_s) as silence, aclosing(pieces) as stream:
