@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conversations.content import (
@@ -35,18 +35,21 @@ def test_text_is_kept_to_the_byte(text: str) -> None:
     assert plain_text(decode_parts(encode_parts(parts))).encode() == text.encode()
 
 
+@settings(deadline=None)
 @given(st.lists(STORABLE, max_size=MAX_PARTS))
 def test_parts_come_back_as_they_went(texts: list[str]) -> None:
     parts = [part for text in texts for part in text_content(text)]
     assert decode_parts(encode_parts(parts)) == parts
 
 
+@settings(deadline=None)
 @given(STORABLE.filter(str.strip))
 def test_a_text_and_its_one_part_are_the_same(text: str) -> None:
     as_part = checked_content([{"type": "text", "text": text}], max_bytes=10_000)
     assert as_part == checked_content(text, max_bytes=10_000)
 
 
+@settings(deadline=None)
 @given(ANY_TEXT)
 def test_cleaned_text_can_always_be_stored(text: str) -> None:
     cleaned = clean_text(text)
@@ -54,11 +57,13 @@ def test_cleaned_text_can_always_be_stored(text: str) -> None:
     assert len(cleaned) == len(text)
 
 
+@settings(deadline=None)
 @given(STORABLE)
 def test_cleaning_leaves_good_text_alone(text: str) -> None:
     assert clean_text(text) == text
 
 
+@settings(deadline=None)
 @given(ANY_TEXT, ANY_TEXT)
 def test_text_cleaned_in_pieces_equals_text_cleaned_whole(first: str, second: str) -> None:
     assert clean_text(first) + clean_text(second) == clean_text(first + second)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounts.errors import InvalidRequest
@@ -28,6 +28,7 @@ def refused(cursor: str, owner: UUID = OWNER) -> bool:
     return refusal.value.param == "cursor"
 
 
+@settings(deadline=None)
 @given(st.uuids(), TIMES, st.uuids(), TIMES)
 def test_a_place_survives_to_the_microsecond(
     owner: UUID, at: datetime, row_id: UUID, began: datetime
@@ -42,6 +43,7 @@ def test_a_cursor_of_another_owners_list_is_refused() -> None:
     assert refused(write_place(OWNER, PLACE), owner=UUID(int=2))
 
 
+@settings(deadline=None)
 @given(st.integers(0, CURSOR_CHARS - 1), st.sampled_from("AZaz09-_"))
 def test_a_changed_character_is_refused(position: int, character: str) -> None:
     cursor = write_place(OWNER, PLACE)
@@ -49,6 +51,7 @@ def test_a_changed_character_is_refused(position: int, character: str) -> None:
     assert changed == cursor or refused(changed)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=100) | st.text("AZaz09-_+/=", min_size=64, max_size=64))
 def test_what_is_no_cursor_is_refused(text: str) -> None:
     assert refused(text)

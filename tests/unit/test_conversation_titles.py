@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conversations.titles import (
@@ -35,6 +35,7 @@ def test_a_title_is_drawn_from_the_first_line(text: str, title: str) -> None:
     assert drawn_title(text) == title
 
 
+@settings(deadline=None)
 @given(ANY_TEXT)
 def test_a_drawn_title_is_short_single_lined_and_storable(text: str) -> None:
     title = drawn_title(text)
@@ -43,6 +44,7 @@ def test_a_drawn_title_is_short_single_lined_and_storable(text: str) -> None:
     title.encode()
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("abc", min_size=1, max_size=12), min_size=30))
 def test_a_long_line_is_cut_between_words(words: list[str]) -> None:
     title = drawn_title(" ".join(words))

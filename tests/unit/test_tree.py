@@ -4,7 +4,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conversations.tree import (
@@ -28,7 +28,7 @@ def an_id(number: int) -> UUID:
 def trees(draw: st.DrawFn) -> list[Node]:
     """Some nodes, several roots among them, each younger than its parent, in any order."""
     nodes: list[Node] = []
-    for number in range(1, draw(st.integers(1, 40)) + 1):
+    for number in range(1, draw(st.integers(1, 20)) + 1):
         parent = draw(st.none() | st.sampled_from(nodes)) if nodes else None
         nodes.append(Node(an_id(number), parent.id if parent else None, draw(ROLES)))
     return draw(st.permutations(nodes))
@@ -53,6 +53,7 @@ def is_below(nodes: list[Node], one: UUID, top: UUID) -> bool:
     return step == top
 
 
+@settings(deadline=None, max_examples=50)
 @given(trees(), st.data())
 def test_a_path_leads_from_a_root_to_the_leaf_step_by_step(
     nodes: list[Node], data: st.DataObject
@@ -64,6 +65,7 @@ def test_a_path_leads_from_a_root_to_the_leaf_step_by_step(
     assert [node.parent_id for node in path[1:]] == [node.id for node in path[:-1]]
 
 
+@settings(deadline=None, max_examples=50)
 @given(trees(), st.data())
 def test_the_newest_leaf_is_the_youngest_childless_message_below(
     nodes: list[Node], data: st.DataObject
@@ -74,6 +76,7 @@ def test_the_newest_leaf_is_the_youngest_childless_message_below(
     assert newest_leaf_below(nodes, top) == max(leaves)
 
 
+@settings(deadline=None, max_examples=50)
 @given(trees())
 def test_versions_are_the_sorted_siblings_of_the_same_role(nodes: list[Node]) -> None:
     found = versions(nodes)
@@ -87,6 +90,7 @@ def test_versions_are_the_sorted_siblings_of_the_same_role(nodes: list[Node]) ->
         assert own.next == (group[own.index] if own.index < len(group) else None)
 
 
+@settings(deadline=None, max_examples=50)
 @given(trees(), st.data())
 def test_live_replies_count_as_if_they_were_stored(nodes: list[Node], data: st.DataObject) -> None:
     """`with_live` on counts without the live ones gives what counting all of them gives."""
