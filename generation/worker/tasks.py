@@ -30,7 +30,7 @@ def run_ticket(pool: str) -> bool:
             extra={"action": "ticket_misplaced"},
         )
         return False
-    slot = Slot(gpu.thread.loop)
+    slot = Slot(gpu.service, gpu.thread.loop)
     future = gpu.thread.submit(gpu.service.work(slot))
     on_terminate(slot.hand_over)
     try:
