@@ -38,8 +38,12 @@ REPLICA = "demo-1"
 # Logs, static files and the database's write-ahead log; the model asks for its own room.
 RUNNING_BYTES = 300 * MIB
 
-# Celery ends after its tasks on SIGTERM, and hands them over on SIGQUIT.
-WORKER_STOP = (StopStep(signal.SIGTERM, 10.0), StopStep(signal.SIGQUIT, 6.0))
+# A worker lets running answers go on for WORKER_GRACE_S and then hands them over: in production
+# another takes them, here everybody is about to end.
+WORKER_GRACE_S = "3"
+WORKER_STOP = (StopStep(signal.SIGTERM, 12.0), StopStep(signal.SIGQUIT, 5.0))
+# Quiet: their banners say on twenty lines what this file says.
+CELERY = ("celery", "--quiet", "-A", "chatproject")
 # uvicorn itself gives open answers 10 s.
 WEB_STOP = (StopStep(signal.SIGTERM, 14.0),)
 
@@ -103,6 +107,10 @@ class Run:
             "STATIC_ROOT": os.environ.get("STATIC_ROOT") or str(self._options.var / "static"),
             "GPU_POOL": POOL,
             "GPU_REPLICA": REPLICA,
+            "CELERY_CUSTOM_WORKER_POOL": "generation.worker.pool:TaskPool",
+            "WORKER_GRACE_S": os.environ.get("WORKER_GRACE_S") or WORKER_GRACE_S,
+            # On a laptop as root Celery's warning is true and of no use; in production nobody is.
+            "PYTHONWARNINGS": "ignore:You're running the worker with superuser",
         }
         if self._reload:
             self._environment.setdefault("DEBUG", "1")
@@ -153,7 +161,7 @@ class Run:
             directory = openmp.library_directory(self._options.var / "lib", self._console.say)
             others = environment.get("LD_LIBRARY_PATH")
             environment["LD_LIBRARY_PATH"] = f"{directory}:{others}" if others else str(directory)
-        context_tokens = self._options.engine_context_tokens * self._options.slots
+        context_tokens = self._options.engine_context_tokens
         arguments = ["generation.engines.llamacpp_server", "--model", str(model)]
         arguments += ["--port", str(port), "--slots", str(self._options.slots)]
         arguments += ["--context-tokens", str(context_tokens)]
@@ -187,9 +195,12 @@ class Run:
         write_private(self._run_file, json.dumps(self._own_environment()))
 
     def _take_admin_line(self, line: str) -> bool:
+        """Kept for the box: a password among the lines of the start would be overlooked."""
         if not line.startswith(ADMIN_MARK):
             return False
-        self._admin_lines.append(line.removeprefix(ADMIN_MARK))
+        said = line.removeprefix(ADMIN_MARK)
+        if ":" in said:  # not "There is an administrator already."
+            self._admin_lines.append(said)
         return True
 
     def _own_environment(self) -> dict[str, str]:
@@ -198,22 +209,27 @@ class Run:
     # --- the product ------------------------------------------------------------------------------
 
     def _start_processes(self) -> None:
-        for command in self._workers():
-            self._supervisor.add(command, WORKER_STAGE)
+        """What a first message needs. The rest waits until the page answers: it is there sooner
+        so.
+        """
+        self._supervisor.add(self._gpu_worker(), WORKER_STAGE)
         for command in self._web_processes():
             self._supervisor.add(command, WEB_STAGE)
 
-    def _workers(self) -> Iterator[Command]:
-        worker = ["celery", "-A", "chatproject", "worker"]
-        gpu = ["-P", "custom", "-c", str(self._options.slots), "-Q", f"gpu.{POOL}"]
-        yield self._product("gpu", [*worker, *gpu, "-n", f"gpu-{REPLICA}@%h"])
+    def _start_the_rest(self) -> None:
+        for command in self._other_workers():
+            self._supervisor.add(command, WORKER_STAGE)
+
+    def _gpu_worker(self) -> Command:
+        arguments = ["-P", "custom", "-c", str(self._options.slots), "-Q", f"gpu.{POOL}"]
+        return self._product("gpu", [*CELERY, "worker", *arguments, "-n", f"gpu-{REPLICA}@%h"])
+
+    def _other_workers(self) -> Iterator[Command]:
         chores = ["-P", "threads", "-c", "2", "-Q", "chores", "-n", "chores@%h"]
-        yield self._product("chores", [*worker, *chores])
+        yield self._product("chores", [*CELERY, "worker", *chores])
         schedule = str(self._options.var / "beat-schedule")
         # No pid file: after a crash its number may be another process's, and beat would refuse.
-        yield self._product(
-            "beat", ["celery", "-A", "chatproject", "beat", "-s", schedule, "--pidfile="]
-        )
+        yield self._product("beat", [*CELERY, "beat", "-s", schedule, "--pidfile="])
 
     def _web_processes(self) -> Iterator[Command]:
         for index, port in enumerate(self._options.ports, start=1):
@@ -254,6 +270,7 @@ class Run:
             lines.append("To be reached by other names, set ALLOWED_HOSTS=name,other.name")
         self._console.box([*lines, *self._admin_lines, "Ctrl-C ends everything; the data stays."])
         self._admin_lines = []
+        self._start_the_rest()
 
     def _show_admin_once(self) -> None:
         """A one-time password is never said again: not even an early end may swallow it."""
