@@ -134,9 +134,8 @@ class ApiTokenAdmin(_ApiTokenAdmin):
             "token": obj,
             "secret": vars(obj).pop(_SHOWN_ONCE),
         }
-        response = TemplateResponse(request, "accounts/admin_api_token_made.html", context)
-        response.headers["Cache-Control"] = "no-store"
-        return response
+        # The admin marks every page "no-store", so this one is in no browser's cache either.
+        return TemplateResponse(request, "accounts/admin_api_token_made.html", context)
 
     @admin.action(description="Revoke the selected API tokens", permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:

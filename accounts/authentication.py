@@ -1,7 +1,7 @@
 """Who is asking: an API token (`Authorization: Bearer t_…`) or the session cookie.
 
-Two ways in: DRF's authenticators for the JSON API, and `user_of_request` for ASGI code that has
-only headers (streams, WebSocket). Both accept the same credentials and refuse disabled users.
+Two ways in: DRF's authenticators for the JSON API, and `credential_of_request` for ASGI code
+that has only headers (streams, WebSocket). Both accept the same credentials and refuse disabled users.
 """
 
 from __future__ import annotations
@@ -83,14 +83,6 @@ class CookieAuthentication(SessionAuthentication):
 
 
 Headers = Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]
-
-
-def user_of_request(headers: Headers) -> Credential | None:
-    """Like `credential_of_request`, but None for whatever is not accepted, wrong or absent."""
-    try:
-        return credential_of_request(headers)
-    except NotSignedIn:
-        return None
 
 
 def credential_of_request(headers: Headers) -> Credential | None:

@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.errors import RateLimited
+from accounts.models import User
 from accounts.serializers import IdField, StrictCharField, StrictIntegerField, StrictSerializer
 from chatproject import pages
 
@@ -34,7 +35,9 @@ class Thing(StrictSerializer):
 
 class Things(APIView):
     def get(self, request: Request) -> Response:
-        return Response({"user": request.user.external_id})
+        user = request.user
+        assert isinstance(user, User)
+        return Response({"user": user.external_id})
 
     def post(self, request: Request) -> Response:
         thing = Thing(data=request.data)
@@ -48,7 +51,7 @@ FAILURES: dict[str, Exception] = {
     "database": OperationalError(PRIVATE),
     "redis": RedisConnectionError(PRIVATE),
     "limit": RateLimited(retry_after_s=7),
-    "invalid": serializers.ValidationError({"parts": {2: {"text": ["Too long."]}}}),
+    "invalid": serializers.ValidationError({"parts": [{}, {}, {"text": ["Too long."]}]}),
 }
 
 
