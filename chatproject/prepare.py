@@ -22,7 +22,7 @@ def main() -> int:
     try:
         django.setup()
         call_command("check")
-        call_command("migrate", interactive=False, verbosity=1, skip_checks=True)
+        _migrate()
         call_command("collectstatic", interactive=False, verbosity=0, skip_checks=True)
         _ensure_admin()
         call_command("ensure_demo")
@@ -30,6 +30,20 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+def _migrate() -> None:
+    """Line by line where there is something to do, in silence where there is not."""
+    from django.core.management import call_command
+    from django.db import connection
+    from django.db.migrations.executor import MigrationExecutor
+
+    executor = MigrationExecutor(connection)
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if missing:
+        sys.stdout.write(f"Applying {len(missing)} migrations\n")
+        sys.stdout.flush()
+    call_command("migrate", interactive=False, verbosity=0, skip_checks=True)
 
 
 def _ensure_admin() -> None:

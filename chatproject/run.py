@@ -290,7 +290,9 @@ def _source_directories() -> list[Path]:
 def manage(options: Options, arguments: list[str]) -> None:
     """Replace this process by manage.py with the addresses and keys of what is running."""
     file = options.var / "run.json"
-    if not file.exists():
+    lock = HomeLock(options.var / "run.lock")
+    # A file may be left of a run that was killed; the lock is not.
+    if not file.exists() or lock.acquire() is None:
         raise SetupProblem(
             "Nothing is running from this directory: start `make run` in another terminal first. "
             "(With services of your own, use `.venv/bin/python manage.py` and your environment.)"
