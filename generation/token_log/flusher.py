@@ -28,6 +28,7 @@ from generation.token_log.commands import AppendReply, Batch, Code, OpenReply
 from generation.token_log.errors import Fenced, LogClosed
 from generation.token_log.limits import FLUSH_S, HEARTBEAT_S
 from generation.token_log.log import TokenLog
+from generation.token_log.tasks import end_task, raise_if_cancelled
 from generation.token_log.writer import Recheck, RunWriter
 
 logger = logging.getLogger(__name__)
@@ -137,6 +138,7 @@ class Flusher:
                 # Whatever it was, other runs' text waits behind it.
                 logger.exception("token log flush failed", extra={"action": "flush_failed"})
                 self._went_away()
+            raise_if_cancelled()
             await self._until(next_tick_s)
 
     async def aclose(self, timeout_s: float = 5.0) -> None:
@@ -144,14 +146,14 @@ class Flusher:
         self._closing = True
         runner, self._runner = self._runner, None
         if runner is not None and runner is not asyncio.current_task():
-            await _cancel(runner)
+            await end_task(runner)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while any(not writer.buffer.idle for writer in self._writers.values()):
                     await self.flush_once()
                     await self._until(asyncio.get_running_loop().time() + self._flush_s)
         for task in list(self._tasks):
-            await _cancel(task)
+            await end_task(task)
         for writer in list(self._writers.values()):
             writer.close()
 
@@ -294,6 +296,7 @@ class Flusher:
             except Exception:
                 # PostgreSQL cannot be asked: without its word nothing may be opened.
                 logger.exception("epoch not rechecked", extra={"action": "recheck_failed"})
+            raise_if_cancelled()
             attempts += 1
             await asyncio.sleep(_backoff_s(attempts))
 
@@ -386,9 +389,3 @@ def _backoff_s(failures: int) -> float:
     first, longest = BACKOFF_S
     pause = min(longest, first * 2 ** min(failures, 10))
     return random.uniform(pause / 2, pause)  # noqa: S311  # jitter, no secret
-
-
-async def _cancel(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task

@@ -8,7 +8,6 @@ else a gateway does with it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from typing import Any, Final
 
 import hiredis
 from redis.exceptions import RedisError, ResponseError
+
+from generation.token_log.tasks import end_task, raise_if_cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +66,7 @@ class RawSubscriber:
         """Ends the subscription; nothing is handed over afterwards."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await end_task(task)
 
     async def _run(self) -> None:
         failures = 0
@@ -83,6 +82,7 @@ class RawSubscriber:
                 )
             finally:
                 self.ready.clear()
+            raise_if_cancelled()
             failures = 1 if self.subscriptions > before else failures + 1
             first, longest = BACKOFF_S
             pause = min(longest, first * 2 ** min(failures, 10))
@@ -92,6 +92,7 @@ class RawSubscriber:
         connection = self._make_connection()
         try:
             await connection.connect()
+            raise_if_cancelled()
             self._heard_s = asyncio.get_running_loop().time()
             writer: asyncio.StreamWriter = connection._writer
             writer.write(_subscribe(self._channel))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,3 +139,10 @@ async def events_of(log: TokenLog, run: str) -> list[Event]:
 
 def shape(events: list[Event]) -> list[tuple[int, str]]:
     return [(event.seq, event.name) for event in events]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for what another task or process brings about; fails after a minute."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110  # there is no event for what is waited for
+            await asyncio.sleep(0.002)
