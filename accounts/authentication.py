@@ -1,7 +1,8 @@
 """Who is asking: an API token (`Authorization: Bearer t_…`) or the session cookie.
 
 Two ways in: DRF's authenticators for the JSON API, and `credential_of_request` for ASGI code
-that has only headers (streams, WebSocket). Both accept the same credentials and refuse disabled users.
+that has only headers (streams, WebSocket). Both accept the same credentials and refuse disabled
+users.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rest_framework.authentication import (
 from rest_framework.request import Request
 
 from accounts import tokens
-from accounts.errors import Forbidden, NotSignedIn
+from accounts.errors import Forbidden
 from accounts.models import ApiToken, User
 
 REALM = 'Bearer realm="api"'
