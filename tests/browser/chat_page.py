@@ -1,0 +1,88 @@
+"""The chat page as a person sees it: what tests do to it and read from it."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Page, expect
+
+# Answers that a test provokes; the browser writes each into its console.
+_EXPECTED_CONSOLE = re.compile(r"Failed to load resource")
+
+_WATCH = """
+window.__violations = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+  window.__violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
+});
+"""
+
+
+class ChatPage:
+    """One device. `faults` collects what must never happen on any page."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+        self._faults: list[str] = []
+        page.add_init_script(_WATCH)
+        page.on("pageerror", lambda error: self._faults.append(f"script error: {error}"))
+        page.on("console", lambda message: self._hear(message.type, message.text))
+        page.on("dialog", lambda dialog: self._faults.append(f"dialog: {dialog.message}"))
+        page.on("request", lambda request: self._check_host(request.url))
+
+    def _hear(self, kind: str, text: str) -> None:
+        if kind == "error" and not _EXPECTED_CONSOLE.search(text):
+            self._faults.append(f"console: {text}")
+
+    def _check_host(self, url: str) -> None:
+        host = urlsplit(url).hostname
+        if host != "127.0.0.1" and not url.startswith("chrome-error:"):
+            self._faults.append(f"asked a foreign host: {url[:200]}")
+
+    @property
+    def faults(self) -> list[str]:
+        return self._faults
+
+    @property
+    def violations(self) -> list[str]:
+        found: list[str] = self.page.evaluate("window.__violations")
+        return found
+
+    def open(self, conversation: str = "") -> ChatPage:
+        self.page.goto(self.url + (f"/c/{conversation}" if conversation else "/"))
+        expect(self.page.locator("#model")).not_to_be_empty()
+        return self
+
+    def send(self, text: str) -> None:
+        self.page.fill("#message", text)
+        self.page.keyboard.press("Enter")
+
+    def stop(self) -> None:
+        expect(self.page.locator("#action")).to_have_attribute("data-mode", "stop")
+        self.page.click("#action")
+
+    @property
+    def conversation(self) -> str:
+        """The id in the address, once the conversation has one."""
+        self.page.wait_for_url("**/c/*")
+        return urlsplit(self.page.url).path.removeprefix("/c/")
+
+    def expect_reply(self, text: str) -> None:
+        """The last reply shows `text` and is not ended yet, or is."""
+        expect(self.page.locator(".reply:last-child .prose")).to_contain_text(text)
+
+    def expect_end(self) -> None:
+        expect(self.page.locator(".reply:last-child")).to_have_attribute("aria-busy", "false")
+
+    def reply(self) -> str:
+        """The last reply's text as it is shown."""
+        return self.page.locator(".reply:last-child .prose").inner_text()
+
+    def expect_strip(self, text: str) -> None:
+        expect(self.page.locator("#strip")).to_contain_text(text)
+
+    def messages(self) -> list[str]:
+        return self.page.locator("#thread > .message").evaluate_all(
+            "all => all.map(one => one.querySelector('.user-text, .prose').innerText)"
+        )

