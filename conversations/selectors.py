@@ -190,7 +190,7 @@ SELECT id, parent_id, owner_id, role, content, token_count, created FROM path OR
 """
 
 # Counted from the index, without the live replies: a reply that ends between the caller's look at
-# the runs and this statement would count twice. Neighbours are asked for only where there are any.
+# the runs and this statement would count twice. Only what has siblings comes back.
 _VERSIONS = """
 SELECT wanted.id, counted.before, counted.total,
     CASE WHEN counted.before > 0 THEN (
@@ -213,7 +213,7 @@ CROSS JOIN LATERAL (
     WHERE one.conversation_id = %(conversation)s AND one.parent_id {parent}
       AND one.role = wanted.role AND one.id <> ALL(%(live)s)
 ) counted
-WHERE wanted.parent_id {wanted}
+WHERE wanted.parent_id {wanted} AND counted.before + counted.after > 0
 """
 # Two halves, because an index finds `= parent` and `IS NULL`, but not `IS NOT DISTINCT FROM`.
 _ALL_VERSIONS = " UNION ALL ".join(
@@ -299,13 +299,22 @@ def _versions_of(
         "roles": [node.role for node in wanted.values()],
         "live": [node.id for node in live],
     }
-    found: dict[UUID, Versions] = {}
+    found = {one: Versions(1, 1) for one in wanted} | {one.id: Versions(1, 0) for one in live}
     for row_id, before, total, previous, after in _rows(_ALL_VERSIONS, values):
-        own = wanted[row_id]
-        siblings = [n.id for n in live if (n.parent_id, n.role) == (own.parent_id, own.role)]
-        stored = Versions(before + 1, total, previous, after)
-        found[row_id] = with_live(stored, row_id, siblings)
-    return found
+        found[row_id] = Versions(before + 1, total, previous, after)
+    return _with_all_live(found, wanted, live) if live else found
+
+
+def _with_all_live(
+    found: dict[UUID, Versions], wanted: Mapping[UUID, Node], live: Sequence[Node]
+) -> dict[UUID, Versions]:
+    siblings: dict[tuple[UUID | None, str], list[UUID]] = {}
+    for one in live:
+        siblings.setdefault((one.parent_id, one.role), []).append(one.id)
+    return {
+        one.id: with_live(found[one.id], one.id, siblings.get((one.parent_id, one.role), ()))
+        for one in wanted.values()
+    }
 
 
 def _view(row: Sequence[Any], versions: Versions) -> MessageView:
