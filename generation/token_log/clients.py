@@ -41,5 +41,4 @@ def client_options() -> dict[str, Any]:
         "decode_responses": False,
         "socket_timeout": TIMEOUT_S,
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
-        "socket_keepalive": True,
     }
