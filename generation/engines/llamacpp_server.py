@@ -36,9 +36,10 @@ PING_INTERVAL_S = 10
 # Connections that may wait or ask beside those that stream.
 SPARE_HTTP_THREADS = 8
 LOG_WARNINGS = 2
-# Turns of a loop that an idle OpenMP thread waits before it sleeps. libgomp's default is 300,000: on
-# two cores that web and database processes use too, the threads then mostly wait for each other, and
-# 22 tokens a second became 0.6. It takes 1,000 itself where it knows that the cores are overbooked.
+# Turns of a loop that an idle OpenMP thread waits before it sleeps. libgomp's default is 300,000:
+# on two cores that other processes use too, the threads then mostly wait for each other (measured
+# at a load of 9: 0.5 output tokens a second, against 5 with this). libgomp itself takes 1,000 where
+# it knows that the cores are overbooked.
 SPIN_VARIABLE = "GOMP_SPINCOUNT"
 SPIN_COUNT = "1000"
 MODEL_MAGIC = b"GGUF"
