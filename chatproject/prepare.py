@@ -18,6 +18,7 @@ def main() -> int:
     import django
     from django.core.management import call_command
     from django.core.management.base import CommandError, SystemCheckError
+    from django.db import OperationalError
 
     try:
         django.setup()
@@ -28,6 +29,9 @@ def main() -> int:
         call_command("ensure_demo")
     except (CommandError, SystemCheckError) as error:
         sys.stderr.write(f"{error}\n")
+        return 1
+    except OperationalError as error:
+        sys.stderr.write(f"The server in DATABASE_URL cannot be reached: {error}\n")
         return 1
     return 0
 

