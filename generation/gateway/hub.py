@@ -110,6 +110,8 @@ class Hub:
             raise
         if self.draining:
             viewer.close()
+        if feed.queued and feed.position is not None:
+            viewer.say(queued_frame(feed.position))  # the others were told when it last changed
         return viewer
 
     async def _wait_registered(self, run: str, feed: Feed, *, first: bool) -> None:
