@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from accounts.errors import NotFound
@@ -78,13 +80,22 @@ class RunEnd:
 
 
 def access_run(user: User, run: object) -> Run:
-    """The run, if it is this user's. Anything else, malformed ids too, is the same NotFound."""
+    """The run, if it is this user's and its conversation is there for them.
+
+    Anything else, malformed ids too, is the same NotFound.
+    """
     try:
         run_id = parse_id("g", run)
     except InvalidId:
         raise NotFound from None
     found = (
-        Run.objects.filter(id=run_id, owner=user, conversation__deleted_at__isnull=True)
+        Run.objects.filter(
+            Q(conversation__temporary_until__isnull=True)
+            | Q(conversation__temporary_until__gt=Now()),
+            id=run_id,
+            owner=user,
+            conversation__deleted_at__isnull=True,
+        )
         .select_related("conversation")
         .first()
     )

@@ -93,17 +93,13 @@ def _known_run(user: User, request: SendRequest) -> Run | None:
     if request.key is None:
         return None
     known = (
-        IdempotencyKey.objects.filter(user=user, key=request.key)
-        .select_related("run", "run__conversation")
-        .first()
+        IdempotencyKey.objects.filter(user=user, key=request.key).select_related("run").first()
     )
     if known is None or known.created < timezone.now() - KEY_KEPT:
         return None
     if bytes(known.body_digest) != request.digest():
         raise KeyReused(param="Idempotency-Key")
-    if known.run.conversation.deleted_at is not None:
-        raise NotFound
-    return known.run
+    return runs.access_run(user, known.run.external_id)
 
 
 def _twin_run(user: User, request: SendRequest) -> Run:
