@@ -56,6 +56,7 @@ class ReplicaWatch:
         self._started = timezone.now()
         self._health = Health(ok=False, detail="starting")
         self._written_s = float("-inf")
+        self._writing: asyncio.Future[None] | None = None
 
     async def run(self) -> None:
         while True:
@@ -99,7 +100,11 @@ class ReplicaWatch:
             heartbeat=timezone.now(),
         )
         try:
-            await in_database(announce, row)
+            if self._writing is not None and not self._writing.done():
+                # One whose caller was cancelled goes on, and must not overwrite this news.
+                await asyncio.wait([self._writing])
+            self._writing = asyncio.ensure_future(in_database(announce, row))
+            await asyncio.shield(self._writing)
         except DatabaseError as error:
             # Runs need no row to go on; without it others think that this replica is dead.
             logger.warning(

@@ -34,6 +34,9 @@ HANDOVER_S: Final = 5.0
 
 HANDOVER_POLL_S: Final = 0.05
 
+REPEAT_S: Final = 1.0
+"""How long a cancelled task may go on before it is cancelled again."""
+
 WorkOne = Callable[[WorkerContext], Awaitable[bool]]
 
 
@@ -46,7 +49,7 @@ class Service:
         self._work_one = work_one
         self._closing = False
         self._at_work: set[asyncio.Task[bool]] = set()
-        self._told: set[asyncio.Task[bool]] = set()  # those cancelled with HANDOVER
+        self._told_s: dict[asyncio.Task[bool], float] = {}  # when cancelled with HANDOVER
         self._side_tasks: list[asyncio.Task[None]] = []
         self.watch = ReplicaWatch(
             context.engine, context.pool, context.replica, slots, lambda: len(context.running)
@@ -80,7 +83,7 @@ class Service:
 
     def _slot_freed(self, task: asyncio.Task[bool]) -> None:
         self._at_work.discard(task)
-        self._told.discard(task)
+        self._told_s.pop(task, None)
         self.sweep.slot_freed()
 
     def count_idle(self) -> int:
@@ -127,20 +130,24 @@ class Service:
         One that claims or finishes right now is let be: a claim without an owner, or an end without
         its `done`, would be left for the reaper. It finishes by itself, or enters `running` next.
         """
-        if task.done() or task in self._told:
+        if task.done():
             return
-        if task in self.context.running.values():
-            # Once: a second cancellation would cut the handover itself.
-            self._told.add(task)
+        loop = task.get_loop()
+        # Once, or it would cut the handover itself; but Python 3.11's `wait_for`, which redis-py
+        # uses, can swallow a cancellation: one that still runs a second later has not heard it.
+        is_news = loop.time() - self._told_s.get(task, -REPEAT_S) >= REPEAT_S
+        if is_news and task in self.context.running.values():
+            self._told_s[task] = loop.time()
             task.cancel(HANDOVER)
-        else:
-            task.get_loop().call_later(HANDOVER_POLL_S, self.hand_over, task)
+        loop.call_later(HANDOVER_POLL_S, self.hand_over, task)
 
     async def end_side_tasks(self) -> None:
-        for task in self._side_tasks:
-            task.cancel()
-        if self._side_tasks:
-            await asyncio.wait(self._side_tasks)
+        rest = set(self._side_tasks)
+        while rest:
+            for task in rest:
+                task.cancel()
+            # Again, if one goes on: see hand_over.
+            _, rest = await asyncio.wait(rest, timeout=REPEAT_S)
 
 
 class Slot:

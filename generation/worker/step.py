@@ -17,9 +17,9 @@ from celery.worker import state
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from generation import orchestrator
 from generation.engines import EngineProfile, parse_profiles
 from generation.models import Pool
+from generation.orchestrator import work_one
 from generation.scheduler import queue_name
 from generation.worker import current
 from generation.worker.pool import TaskPool
@@ -57,7 +57,7 @@ class GpuStep(bootsteps.StartStopStep):
                 replica=replica_name(),
                 profile=profile,
                 slots=worker.concurrency,
-                work_one=orchestrator.work_one,
+                work_one=work_one,
                 on_failure=_end_worker,
             )
         )
