@@ -45,7 +45,7 @@ class SignInForm(AuthenticationForm):
     }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, label_suffix="", **kwargs)
         username = self.fields["username"]
         username.label = "E-mail address"
         username.widget = forms.EmailInput(
@@ -91,7 +91,7 @@ class SignUpForm(PlainEmailMixin, _UserCreationForm):
         error_messages = {"email": {"unique": "There is an account with this address already."}}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, label_suffix="", **kwargs)
         _bound_passwords(self)
         self.fields["password2"].label = "Password again"
         self.fields["password2"].help_text = ""
@@ -101,10 +101,11 @@ class ChangePasswordForm(PasswordChangeForm):
     """The old password, the new one twice; ends the life of a one-time password."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, label_suffix="", **kwargs)
         _bound_passwords(self)
         self.fields["old_password"].label = "Present password"
         self.fields["new_password2"].label = "New password again"
+        self.fields["new_password2"].help_text = ""
         if passwords.must_be_changed(self.user):
             self.fields["old_password"].label = "One-time password"
 

@@ -117,6 +117,11 @@ class TestSignIn:
     def test_a_very_long_password_is_only_wrong(self, owner: Person) -> None:
         assert sign_in(Client(), owner.user.email, "x" * 500_000).status_code == 200
 
+    def test_a_cookie_with_nul_in_it_is_only_a_wrong_cookie(self, settings: Any) -> None:
+        settings.SESSION_ENGINE = "accounts.sessions"
+        client = Client(headers={"Cookie": 'sessionid="abcdefgh\\000abcdefgh"'})
+        assert client.get(CHANGE).headers["Location"].startswith(SIGN_IN)
+
     def test_next_is_kept_through_page_and_mistakes(self, owner: Person) -> None:
         client = Client()
         assert 'value="/c/c_1?a=b"' in client.get(SIGN_IN, {"next": "/c/c_1?a=b"}).content.decode()
