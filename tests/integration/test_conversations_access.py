@@ -101,7 +101,7 @@ def test_a_malformed_id_is_the_same_too(
 def test_the_foreign_conversation_of_this_table_is_open_to_its_owner(people: People) -> None:
     """Without this, a door that is shut for everybody would pass."""
     hidden = hidden_conversation("foreign", people)
-    assert access_conversation(people.other.user, hidden)
+    assert access_conversation(people.other.user, hidden).owner_id == people.other.user.pk
 
 
 def test_a_message_is_reached_through_its_own_conversation(

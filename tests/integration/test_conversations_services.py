@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from queue import Queue
+from typing import Any
 
 import pytest
 from django.db import connection, connections, transaction
@@ -231,7 +232,7 @@ def in_another_connection(action: Callable[[], object], told: Queue[object]) -> 
     return thread
 
 
-def is_blocked(pid: object) -> bool:
+def is_blocked(pid: Any) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid])
         return bool(cursor.fetchone()[0])
