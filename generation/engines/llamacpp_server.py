@@ -2,9 +2,9 @@
 
     ENGINE_API_KEY=… python -m generation.engines.llamacpp_server --model FILE --port P
 
-Prints one line when it is ready. SIGTERM ends it at once; SIGINT is ignored, because Ctrl-C reaches
-the whole terminal and the supervisor decides who ends when. Whatever hinders it is one line on
-stderr and exit status 2.
+Prints one line when it is ready. SIGTERM ends it at once, with status 0 (while the model is loading
+it dies of the signal). SIGINT is ignored, because Ctrl-C reaches the whole terminal and the
+supervisor decides who ends when. Whatever hinders it is one line on stderr and exit status 2.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import os
 import signal
 import socket
 import sys
-import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn, TextIO
 
 API_KEY_VARIABLE = "ENGINE_API_KEY"
@@ -36,6 +36,7 @@ PING_INTERVAL_S = 10
 # Connections that may wait or ask beside those that stream.
 SPARE_HTTP_THREADS = 8
 LOG_WARNINGS = 2
+LISTEN_S = 1.0
 # Turns of a loop that an idle OpenMP thread waits before it sleeps. libgomp's default is 300,000:
 # on two cores that other processes use too, the threads then mostly wait for each other (measured
 # at a load of 9: 0.5 output tokens a second, against 5 with this). libgomp itself takes 1,000 where
@@ -65,16 +66,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM; the exit status."""
     options = _parser().parse_args(argv)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _end_at_sigterm()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         server = start(options, _api_key())
     except Unusable as error:
         _say(sys.stderr, str(error))
         return EXIT_UNUSABLE
+    # Only now: llama.cpp loads the model without letting Python run, so a handler set before would
+    # wait for it. Until here SIGTERM has its default, which ends the process at once.
+    signal.signal(signal.SIGTERM, _end)
     _say(sys.stdout, f"ready on {server.listening_address}")
     while True:
-        # The server's own threads do the work; this one only holds it.
-        signal.pause()
+        # The server's own threads do the work; this one holds it and hears signals.
+        time.sleep(LISTEN_S)
 
 
 def _say(stream: TextIO, line: str) -> None:
@@ -102,20 +106,11 @@ def _count(text: str) -> int:
     return value
 
 
-def _end_at_sigterm() -> None:
-    """End the process at SIGTERM, also while the model is loading in C++.
+def _end(_number: int, _frame: FrameType | None) -> NoReturn:
+    """End the process now: nothing here needs saving, and clients see their connections close.
 
-    A Python signal handler would have to wait for the main thread; nothing here needs saving, and
-    clients see their connections close.
+    llama.cpp's own end would first wait for the answers that are being written.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=_wait_for_sigterm, name="sigterm", daemon=True).start()
-
-
-def _wait_for_sigterm() -> NoReturn:
-    signal.sigwait({signal.SIGTERM})
-    with suppress(OSError):
-        sys.stdout.flush()
     os._exit(0)
 
 

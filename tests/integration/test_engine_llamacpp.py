@@ -49,14 +49,6 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def demo_model_path() -> Path:
-    path = REPOSITORY / "var/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
-    if not path.exists():
-        pytest.skip(f"no demo model at {path}")
-    return path
-
-
-@pytest.fixture(scope="module")
 def server(demo_model_path: Path) -> Iterator[Server]:
     with running_server(demo_model_path) as running:
         yield running
@@ -67,20 +59,24 @@ class running_server:  # noqa: N801 - used like a function
 
     def __init__(self, model: Path) -> None:
         self._model = model
+        self._port = free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
 
-    def __enter__(self) -> Server:
-        port = free_port()
+    def start(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "generation.engines.llamacpp_server"]
-        command += ["--model", str(self._model), "--port", str(port), "--slots", str(SLOTS)]
-        command += ["--context-tokens", str(CONTEXT_TOKENS)]
+        command += ["--model", str(self._model), "--port", str(self._port)]
+        command += ["--slots", str(SLOTS), "--context-tokens", str(CONTEXT_TOKENS)]
         environment = {**os.environ, "ENGINE_API_KEY": API_KEY}
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True
         )
+
+    def __enter__(self) -> Server:
+        self._process = self.start()
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line == f"engine: ready on http://127.0.0.1:{port}\n", line
-        return Server(self._process, f"http://127.0.0.1:{port}")
+        assert line == f"engine: ready on {self.url}\n", line
+        return Server(self._process, self.url)
 
     def __exit__(self, *_exc: object) -> None:
         self._process.kill()
@@ -269,6 +265,27 @@ def test_it_ignores_sigint_and_ends_at_sigterm(demo_model_path: Path) -> None:
         assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(END_TIMEOUT_S) == 0
+
+
+def test_sigterm_does_not_wait_for_the_model_to_load(demo_model_path: Path) -> None:
+    starting = running_server(demo_model_path)
+    process = starting.start()
+    try:
+        while not is_loading(starting.url):
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        # After the load it would be 0.
+        assert process.wait(END_TIMEOUT_S) == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def is_loading(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health").status_code == httpx.codes.SERVICE_UNAVAILABLE
+    except httpx.ConnectError:
+        return False
 
 
 def test_a_hindrance_is_one_line_and_exit_status_2(tmp_path: Path) -> None:
