@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.core.cache import cache
+from hypothesis import settings as hypothesis_settings
 
-from tests.stack import Stack
+from chatproject import demo_model
+from tests.stack import ROOT, Stack
+
+# A busy machine is no fault of the code under test.
+hypothesis_settings.register_profile("tests", deadline=None)
+hypothesis_settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +50,9 @@ def stack() -> Iterator[Stack]:
     """Two web processes and a worker, for tests that kill none of them (others start their own)."""
     with Stack.start() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def demo_model_path() -> Path:
+    """The demo model's file, fetched as `make run` does where it is not there yet (468 MiB)."""
+    return demo_model.ensure_weights(ROOT / "var" / "models", say=print)
