@@ -123,6 +123,14 @@ def test_only_the_digest_of_an_api_token_is_stored(people: People) -> None:
     assert people.owner.secret[2:].encode() not in bytes(row["digest"])
 
 
+def test_a_second_call_within_the_minute_writes_nothing(
+    people: People, django_assert_num_queries: Any
+) -> None:
+    tokens.find(people.owner.secret)
+    with django_assert_num_queries(1):
+        tokens.find(people.owner.secret)
+
+
 def test_last_used_is_written_at_most_once_a_minute(people: People) -> None:
     now = timezone.now()
 
