@@ -144,5 +144,5 @@ def shape(events: list[Event]) -> list[tuple[int, str]]:
 async def until(condition: Callable[[], bool]) -> None:
     """Waits for what another task or process brings about; fails after a minute."""
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110  # there is no event for what is waited for
+        while not condition():  # there is no event for what is waited for
             await asyncio.sleep(0.002)
