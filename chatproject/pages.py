@@ -35,7 +35,8 @@ TRUSTED_TYPES = {"require-trusted-types-for": ["'script'"], "trusted-types": ["d
 @csp_update(TRUSTED_TYPES)
 def shell(request: HttpRequest, c_id: str = "") -> HttpResponse:
     """`/` and `/c/<c_id>`; the id is read from the address by the page itself."""
-    return render(request, "chat.html", {"c_id": c_id})
+    context = {"c_id": c_id, "max_message_bytes": settings.MAX_MESSAGE_BYTES}
+    return render(request, "chat.html", context)
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
@@ -59,7 +60,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if request.path.startswith(API_PREFIX):
         body = {"code": "internal_error", "message": "Something broke on our side."}
         return JsonResponse({"error": {**body, "param": None, "retry_after_s": None}}, status=500)
-    return render(None, "500.html", product(request), status=500)  # type: ignore[arg-type]
+    return render(None, "500.html", product(request), status=500)
 
 
 def _error(request: HttpRequest, error: errors.ApiError) -> HttpResponse:

@@ -10,7 +10,7 @@ import { setSprite } from "#js/views/dom.js"
 import { StripView } from "#js/views/strip_view.js"
 import { ThreadView } from "#js/views/thread_view.js"
 
-const { csrf, user, product, sprite, signIn } = document.body.dataset
+const { csrf, user, product, sprite, signIn, maxBytes } = document.body.dataset
 const byId = (id) => document.getElementById(id)
 
 setSprite(sprite)
@@ -32,6 +32,8 @@ const composer = new Composer({
   field: byId("message"),
   button: byId("action"),
   drafts,
+  maxBytes: Number(maxBytes),
+  onTooLarge: (sizes) => app.refusePaste(sizes),
   onSend: (text) => app.send(text),
   onStop: () => app.stop(),
   onWait: () => announcer.say("An answer is being written. Wait for its end, or stop it."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Page, expect
@@ -48,6 +49,13 @@ class ChatPage:
     def violations(self) -> list[str]:
         found: list[str] = self.page.evaluate("window.__violations")
         return found
+
+    def wait_until(self, expression: str) -> None:
+        """Until `expression` is true in the page. (Playwright's own wait needs `unsafe-eval`.)"""
+        until_s = time.monotonic() + 30
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < until_s, f"never became true: {expression}"
+            self.page.wait_for_timeout(50)
 
     def open(self, conversation: str = "") -> ChatPage:
         self.page.goto(self.url + (f"/c/{conversation}" if conversation else "/"))

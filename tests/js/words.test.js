@@ -48,6 +48,11 @@ test("a refusal says what was kept and what to do", () => {
   assert.deepEqual(stripFor(conversation({ refusal: { error: api(401) } })).action, { verb: "sign-in", label: "Sign in" })
 })
 
+test("a paste too large is refused with both sizes", () => {
+  const text = says(conversation({ refusal: { paste: { bytes: 2 * 1024 * 1024, maxBytes: 131_072 } } }))
+  assert.equal(text, "With that, the message would have 2,048 KB, and 128 KB is the most. Nothing was pasted.")
+})
+
 test("an ending that is not the usual one is told", () => {
   assert.equal(says(ended("stop")), null)
   assert.equal(says(ended("user_stopped")), "Stopped. What was written is kept")

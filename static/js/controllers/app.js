@@ -179,6 +179,13 @@ export class App {
     this.#conversation.stop()
   }
 
+  /** A paste larger than any message; the strip says so until the next send. */
+  refusePaste(sizes) {
+    this.#conversation.refusal = { paste: sizes }
+    this.#drawState()
+    this.announcer.say(stripFor(this.#conversation)?.text ?? "")
+  }
+
   #do(verb) {
     if (verb === "sign-in") location.assign(`${this.signIn}?next=${encodeURIComponent(location.pathname)}`)
     if (verb === "try-again") this.#show(this.#conversation.id)

@@ -9,11 +9,13 @@ export class Composer {
   #conversation = null
   #mode = "send"
 
-  /** @param {object} options {form, field, button, drafts, onSend(text) → boolean, onStop, onWait} */
+  /** @param {object} options {form, field, button, drafts, maxBytes, onSend(text) → boolean, onStop, onWait, onTooLarge(sizes)} */
   constructor(options) {
     Object.assign(this, options)
     this.field.addEventListener("input", () => this.#typed())
     this.field.addEventListener("keydown", (event) => this.#key(event))
+    this.field.addEventListener("paste", (event) => this.#checkSize(event, event.clipboardData))
+    this.field.addEventListener("drop", (event) => this.#checkSize(event, event.dataTransfer))
     this.form.addEventListener("submit", (event) => this.#submit(event))
     addEventListener("pagehide", () => this.#save())
   }
@@ -100,6 +102,14 @@ export class Composer {
     else this.onWait()
   }
 
+  /** A text that no send could carry is not taken: laying out some megabytes would freeze the page. */
+  #checkSize(event, data) {
+    const bytes = byteLength(data?.getData("text/plain") ?? "") + byteLength(this.text)
+    if (bytes <= this.maxBytes) return
+    event.preventDefault()
+    this.onTooLarge({ bytes, maxBytes: this.maxBytes })
+  }
+
   #submit(event) {
     event.preventDefault()
     if (this.button.getAttribute("aria-disabled") === "true") return
@@ -114,4 +124,8 @@ export class Composer {
     this.#save()
     this.focus()
   }
+}
+
+function byteLength(text) {
+  return new TextEncoder().encode(text).length
 }

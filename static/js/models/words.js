@@ -17,6 +17,7 @@ export function stripFor(conversation, { online = true } = {}) {
   if (conversation.status === "failed") return loadFailed(conversation.loadError)
   const reply = conversation.liveReply
   if (reply) return liveLine(conversation, reply)
+  if (conversation.refusal?.paste) return pasteLine(conversation.refusal.paste)
   if (conversation.refusal) return refusedLine(conversation.refusal.error)
   return endedLine(conversation.ended)
 }
@@ -89,6 +90,15 @@ function refusedLine(error) {
   if (error.status === 400 || error.status === 422) return line("bad", "bad", `${sentence(error.message)} Your message is kept below.`)
   const text = REFUSALS[error.status] ?? "The message could not be sent. It is kept below; send it again in a moment."
   return line("bad", "bad", text)
+}
+
+function pasteLine({ bytes, maxBytes }) {
+  const text = `With that, the message would have ${kilobytes(bytes)} KB, and ${kilobytes(maxBytes)} KB is the most. Nothing was pasted.`
+  return line("warn", "warn", text)
+}
+
+function kilobytes(bytes) {
+  return Math.ceil(bytes / 1024).toLocaleString("en")
 }
 
 function whenText({ retryAfterS }) {
