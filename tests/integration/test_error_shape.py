@@ -1,4 +1,4 @@
-"""Failures below /v1 are told in one shape, elsewhere as a page; nothing private is told or logged."""
+"""Failures below /v1 have one shape, elsewhere they are pages; nothing private is told or logged."""
 
 from __future__ import annotations
 
@@ -178,9 +178,9 @@ def test_a_field_name_of_the_callers_is_cut_and_encodable(owner: Person) -> None
     assert len(error_of(post(owner, raw), 400)["param"]) == 200
 
 
-def test_a_form_too_large_for_the_csrf_check_is_refused(owner: Person) -> None:
+def test_a_form_is_refused_before_the_csrf_check_reads_it(owner: Person) -> None:
     client = client_of(owner, enforce_csrf_checks=True)
     data = "a=" + "x" * (django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1)
     client.get("/accounts/change-password/")  # sets the CSRF cookie, so that the form is looked at
     response = client.post("/v1/things", data, content_type="application/x-www-form-urlencoded")
-    error_of(response, 413)
+    error_of(response, 415)
