@@ -1,4 +1,4 @@
-"""Failures below /v1 have one shape, elsewhere they are pages; nothing private is told or logged."""
+"""Failures below /v1 have one shape, elsewhere a page; nothing private is told or logged."""
 
 from __future__ import annotations
 
