@@ -35,7 +35,9 @@ class UserManager(BaseUserManager["User"]):
     """Users are named by their e-mail address, compared without regard to case."""
 
     def get_by_natural_key(self, username: str | None) -> User:
-        return self.get(email__iexact=username)
+        # As the unique index compares. `iexact` uses UPPER, which takes a dotless ı for an i: it
+        # would find two people, or another one.
+        return self.annotate(lower_email=Lower("email")).get(lower_email=(username or "").lower())
 
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
         user = self.model(email=self.normalize_email(email), **fields)
