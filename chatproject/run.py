@@ -235,7 +235,7 @@ class Run:
         for index, port in enumerate(self._options.ports, start=1):
             name = "web" if len(self._options.ports) == 1 else f"web {index}"
             address = ["--host", self._options.host, "--port", str(port)]
-            rest = ["--no-access-log", "--timeout-graceful-shutdown", "10"]
+            rest = ["--no-access-log", "--no-proxy-headers", "--timeout-graceful-shutdown", "10"]
             command = self._product(
                 name, ["uvicorn", "chatproject.asgi:application", *address, *rest]
             )

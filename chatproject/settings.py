@@ -124,6 +124,8 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "/accounts/sign-in/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/accounts/sign-in/"
+CSRF_FAILURE_VIEW = "chatproject.pages.csrf_failure"
+SESSION_ENGINE = "accounts.sessions"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.bool("SECURE_COOKIES", default=False)
@@ -133,7 +135,10 @@ SECURE_PROXY_SSL_HEADER = (
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+CSRF_FAILURE_VIEW = "chatproject.pages.csrf_failure"
 RATELIMIT_VIEW = "accounts.views.rate_limited"
+# How many proxies of ours stand in front: so many addresses of X-Forwarded-For are believed.
+TRUSTED_PROXY_COUNT: int = env.int("TRUSTED_PROXY_COUNT", default=0)
 
 # --- pages ----------------------------------------------------------------------------------------
 
