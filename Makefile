@@ -8,6 +8,30 @@
 PYTHON ?=
 export PYTHON
 PY := .venv/bin/python
+# mypy's Django plugin loads the settings; it connects to nothing.
+NOWHERE := SECRET_KEY=lint DATABASE_URL=postgres://127.0.0.1:1/none REDIS_URL=redis://127.0.0.1:1/0
+
+help:  ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+run: setup  ## Everything on this machine; Ctrl-C ends it, the data stays in var/
+	@$(PY) -m chatproject.run
+
+dev: setup-dev  ## As run, for developers: restarts when the source changes, shows debug pages
+	@$(PY) -m chatproject.run --reload
+
+manage:  ## manage.py against what is running: make manage ARGS="create_api_token ada@example.org"
+	@$(PY) -m chatproject.run --manage $(ARGS)
+
+setup:  ## What run needs: .venv and node_modules (nothing to do when nothing has changed)
+	@python=$$(sh scripts/find-python) && "$$python" scripts/bootstrap.py
+
+setup-dev:
+	@python=$$(sh scripts/find-python) && "$$python" scripts/bootstrap.py --dev
+
+test: setup-dev  ## All tests; the last one is a journey through `make run` with the demo model
+	@bash scripts/run-tests
+
 lint: setup-dev  ## Style, types, and which module may import which
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
