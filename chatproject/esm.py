@@ -61,10 +61,10 @@ class NodeModulesFinder(BaseFinder):
     def find(self, path: str, find_all: bool = False, **kwargs: Any) -> Any:
         name = path.removeprefix(NPM_PREFIX)
         known = path.startswith(NPM_PREFIX) and name in npm_files()
-        found = str(node_modules() / name) if known and (node_modules() / name).is_file() else None
-        if find_all:
-            return [found] if found else []
-        return found
+        if not known or not (node_modules() / name).is_file():
+            return []  # Django's word for "not here"
+        found = str(node_modules() / name)
+        return [found] if find_all else found
 
     def list(self, ignore_patterns: Iterable[str] | None) -> Iterator[tuple[str, Storage]]:
         for name in npm_files():

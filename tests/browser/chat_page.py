@@ -91,6 +91,7 @@ class ChatPage:
         expect(self.page.locator("#strip")).to_contain_text(text)
 
     def messages(self) -> list[str]:
-        return self.page.locator("#thread > .message").evaluate_all(
+        texts: list[str] = self.page.locator("#thread > .message").evaluate_all(
             "all => all.map(one => one.querySelector('.user-text, .prose').innerText)"
         )
+        return texts
