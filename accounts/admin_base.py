@@ -11,6 +11,7 @@ from django.http import HttpRequest
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
     """Rows that only the product writes: administrators look, and change nothing."""
 
+    list_per_page = 50
     # Counting every row there ever was would cost more than the page.
     show_full_result_count = False
 

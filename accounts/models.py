@@ -37,7 +37,8 @@ class UserManager(BaseUserManager["User"]):
     def get_by_natural_key(self, username: str | None) -> User:
         # As the unique index compares. `iexact` uses UPPER, which takes a dotless ı for an i: it
         # would find two people, or another one.
-        return self.annotate(lower_email=Lower("email")).get(lower_email=(username or "").lower())
+        lowered = self.annotate(lower_email=Lower("email"))
+        return lowered.get(lower_email=(username or "").lower())
 
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
         user = self.model(email=self.normalize_email(email), **fields)

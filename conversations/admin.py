@@ -9,23 +9,8 @@ from django.db.models import Count, IntegerField, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest
 
+from accounts.admin_base import ReadOnlyAdmin
 from conversations.models import Conversation, Message
-
-
-class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
-    """Looking only: the tree is changed through its verbs, which keep its promises."""
-
-    list_per_page = 50
-    show_full_result_count = False  # counting every row costs more than the page
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 @admin.register(Conversation)

@@ -190,14 +190,8 @@ class Stack:
         port = port or free_port()
         command = [
             *("-m", "uvicorn", "chatproject.asgi:application", "--host", "127.0.0.1"),
-            *(
-                "--port",
-                str(port),
-                "--no-access-log",
-                "--no-proxy-headers",
-                "--timeout-graceful-shutdown",
-                "10",
-            ),
+            *("--port", str(port), "--no-access-log", "--no-proxy-headers"),
+            *("--timeout-graceful-shutdown", "10"),
         ]
         web = self._spawn(f"web-{port}", command, {**self.env, **(env or {})}, port)
         self.webs.append(web)
