@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
+import secrets
 import stat
 from pathlib import Path
 from typing import IO
@@ -20,13 +20,17 @@ SYSTEM_HOME = Path("/var/lib/hearth")
 def reachable_home(wanted: Path, account: Account | None) -> Path:
     """`wanted`, or a directory under SYSTEM_HOME where `account` may not pass `wanted`'s parents.
 
-    Root's home has mode 700 on most machines; widening it for a database would be wrong.
+    Root's home has mode 700 on most machines; widening it for a database would be wrong. A file
+    beside `wanted` remembers where: whoever removes the data directory starts anew, as expected.
     """
     wanted = wanted.resolve()
     if account is None or all(_may_pass(parent, account) for parent in wanted.parents):
         return wanted
-    digest = hashlib.sha256(bytes(wanted)).hexdigest()[:12]
-    return SYSTEM_HOME / f"{wanted.name}-{digest}"
+    pointer = wanted.with_name(f"{wanted.name}.elsewhere")
+    if not pointer.exists():
+        pointer.parent.mkdir(parents=True, exist_ok=True)
+        pointer.write_text(str(SYSTEM_HOME / f"{wanted.name}-{secrets.token_hex(6)}"))
+    return Path(pointer.read_text())
 
 
 def _may_pass(directory: Path, account: Account) -> bool:
