@@ -135,7 +135,6 @@ SECURE_PROXY_SSL_HEADER = (
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-CSRF_FAILURE_VIEW = "chatproject.pages.csrf_failure"
 RATELIMIT_VIEW = "accounts.views.rate_limited"
 # How many proxies of ours stand in front: so many addresses of X-Forwarded-For are believed.
 TRUSTED_PROXY_COUNT: int = env.int("TRUSTED_PROXY_COUNT", default=0)
