@@ -135,7 +135,7 @@ class Service:
         loop = task.get_loop()
         # Once, or it would cut the handover itself; but Python 3.11's `wait_for`, which redis-py
         # uses, can swallow a cancellation: one that still runs a second later has not heard it.
-        is_news = loop.time() - self._told_s.get(task, -REPEAT_S) >= REPEAT_S
+        is_news = loop.time() - self._told_s.get(task, float("-inf")) >= REPEAT_S
         if is_news and task in self.context.running.values():
             self._told_s[task] = loop.time()
             task.cancel(HANDOVER)

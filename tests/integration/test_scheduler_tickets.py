@@ -1,0 +1,103 @@
+"""Publishing a ticket: what it says, and that it never holds anybody up."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+from celery import Celery
+
+from chatproject.celery import app
+from chatproject.embedded import EmbeddedValkey
+from chatproject.embedded.ports import free_port
+from generation.scheduler import publish_ticket, queue_name, tickets
+
+POOL = "ticket-test"
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tickets, "_pause", tickets._Pause())
+
+
+@pytest.fixture
+def valkey() -> Iterator[EmbeddedValkey]:
+    with EmbeddedValkey.temporary() as server:
+        yield server
+
+
+def use_broker(monkeypatch: pytest.MonkeyPatch, url: str) -> Celery:
+    """The product's own Celery settings, with another broker."""
+    own = Celery("ticket-test", set_as_current=False)
+    own.config_from_object("django.conf:settings", namespace="CELERY")
+    own.conf.update(broker_url=url)
+    monkeypatch.setattr(tickets, "current_app", own)
+    return own
+
+
+def waiting(valkey: EmbeddedValkey) -> int:
+    with redis.Redis.from_url(valkey.url) as client:
+        return int(client.llen(queue_name(POOL)))
+
+
+def test_a_ticket_names_the_pool_and_no_run(
+    monkeypatch: pytest.MonkeyPatch, valkey: EmbeddedValkey
+) -> None:
+    use_broker(monkeypatch, valkey.url)
+    assert publish_ticket(POOL)
+    with redis.Redis.from_url(valkey.url) as client:
+        (raw,) = client.lrange(queue_name(POOL), 0, -1)
+    message = json.loads(raw)
+    assert message["headers"]["task"] == "generation.run_ticket"
+    assert message["headers"]["argsrepr"] == f"['{POOL}']"
+    args, kwargs, _embed = json.loads(base64.b64decode(message["body"]))
+    assert (args, kwargs) == ([POOL], {})
+
+
+def test_the_task_is_registered_under_that_name() -> None:
+    app.loader.import_default_modules()
+    assert {tickets.TASK, "generation.sweep", "generation.forget_idempotency_keys"} <= set(
+        app.tasks
+    )
+
+
+def test_what_beat_publishes_exists_and_expires() -> None:
+    app.loader.import_default_modules()
+    for entry in app.conf.beat_schedule.values():
+        assert entry["task"] in app.tasks
+        assert 0 < entry["options"]["expires"] <= entry["schedule"]
+
+
+def test_a_broker_that_is_away_costs_little_and_then_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    use_broker(monkeypatch, f"redis://:secret-word@127.0.0.1:{free_port()}/0")
+    begun_s = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        assert not publish_ticket(POOL)
+        assert not publish_ticket(POOL)
+    # Kombu's own way would be a hundred seconds; this is generous for a busy machine.
+    assert time.monotonic() - begun_s < 30
+    (record,) = [r for r in caplog.records if getattr(r, "action", "") == "ticket_failed"]
+    assert "secret-word" not in record.getMessage()
+
+
+def test_tickets_are_published_again_after_the_broker_forgot_everything(
+    monkeypatch: pytest.MonkeyPatch, valkey: EmbeddedValkey
+) -> None:
+    """Kombu remembers what it declared, and refuses to route by a table that Redis has lost; a
+    ticket goes to its queue by name and needs no table."""
+    use_broker(monkeypatch, valkey.url)
+    assert publish_ticket(POOL)
+    valkey.kill()
+    assert not publish_ticket(POOL)
+    valkey.start()
+    assert waiting(valkey) == 0
+    monkeypatch.setattr(tickets, "_pause", tickets._Pause())
+    assert publish_ticket(POOL) or publish_ticket(POOL)
+    assert waiting(valkey) == 1

@@ -1,0 +1,205 @@
+"""Real Celery workers: drains, lost tickets, a broker that restarts, and wrong configurations."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from chatproject.embedded import EmbeddedValkey
+from tests.phone import call, post_message
+from tests.stack import ROOT, Person, Process, Stack, directive, wait_for
+
+SLOTS = 2
+GPU_QUEUE = "gpu.sim"
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[EmbeddedValkey]:
+    with EmbeddedValkey.temporary() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def _stack(valkey: EmbeddedValkey) -> Iterator[Stack]:
+    """A web process and no worker: each test starts those it needs."""
+    with Stack.start(webs=1, workers=0, redis_url=valkey.url, slots=SLOTS) as running:
+        yield running
+
+
+@pytest.fixture
+def stack(_stack: Stack) -> Iterator[Stack]:
+    yield _stack
+    for path in _stack.directory.glob("hold*"):
+        path.unlink()
+    for worker in _stack.workers:
+        if worker.popen.poll() is None:
+            worker.kill()
+
+
+@pytest.fixture
+def ada(stack: Stack) -> Person:
+    return stack.people["ada"]
+
+
+def start_worker(stack: Stack, **env: str) -> Process:
+    worker = stack.start_worker(SLOTS, env)
+    stack.wait_ready()
+    return worker
+
+
+def send(stack: Stack, ada: Person, **script: object) -> str:
+    return str(post_message(stack.webs[0].url, ada.headers, directive(**script))["id"])
+
+
+def status_of(stack: Stack, run: str) -> str:
+    ((status,),) = stack.rows("SELECT status FROM generation_run WHERE id = %s", run[2:])
+    return str(status)
+
+
+def wait_status(stack: Stack, run: str, status: str) -> None:
+    wait_for(lambda: status_of(stack, run) == status, f"{run} to be {status}")
+
+
+def test_a_lost_ticket_changes_nothing(stack: Stack, ada: Person, valkey: EmbeddedValkey) -> None:
+    runs = [send(stack, ada, tokens=2) for _ in range(SLOTS + 1)]
+    with redis.Redis.from_url(valkey.url) as client:
+        assert client.llen(GPU_QUEUE) >= len(runs), "the tickets were there"
+        client.delete(GPU_QUEUE)
+    start_worker(stack)
+    for run in runs:
+        wait_status(stack, run, "completed")
+
+
+def test_tickets_too_many_change_nothing(stack: Stack, ada: Person, valkey: EmbeddedValkey) -> None:
+    run = send(stack, ada, tokens=2)
+    with redis.Redis.from_url(valkey.url) as client:
+        ticket = client.lindex(GPU_QUEUE, 0)
+        assert ticket is not None
+        client.lpush(GPU_QUEUE, *[ticket] * 20)
+        start_worker(stack)
+        wait_status(stack, run, "completed")
+        wait_for(lambda: client.llen(GPU_QUEUE) == 0, "the tickets to be taken")
+    assert [entry["what"] for entry in stack.journal(run)].count("started") == 1
+
+
+def test_a_worker_told_to_end_finishes_its_answers_and_claims_no_more(
+    stack: Stack, ada: Person
+) -> None:
+    worker = start_worker(stack, WORKER_GRACE_S="60")
+    hold = stack.hold("drain")
+    run = send(stack, ada, tokens=3, hold="drain")
+    wait_for(lambda: stack.journal(run), "the answer to begin", worker)
+    worker.popen.send_signal(signal.SIGTERM)
+    wait_for(lambda: "Draining" in worker.tail(), "the drain to begin", worker)
+    late = send(stack, ada, tokens=1)
+    hold.unlink()
+    assert worker.popen.wait(60) == 0
+    assert status_of(stack, run) == "completed"
+    assert status_of(stack, late) == "queued"
+    name = f"sim-{len(stack.workers)}"
+    assert stack.rows("SELECT detail FROM generation_replica WHERE name = %s", name) == [
+        ("stopped",)
+    ]
+    start_worker(stack)
+    wait_status(stack, late, "completed")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
+def test_what_does_not_finish_in_time_is_ended_cleanly(
+    stack: Stack, ada: Person, number: signal.Signals
+) -> None:
+    """After the grace time, and at once for a cold shutdown, also in the middle of a drain."""
+    grace_s = "0.2" if number == signal.SIGTERM else "600"
+    worker = start_worker(stack, WORKER_GRACE_S=grace_s)
+    stack.hold("cut")
+    run = send(stack, ada, tokens=3, hold="cut", hold_after=2)
+    wait_for(lambda: stack.journal(run), "the answer to begin", worker)
+    worker.popen.send_signal(signal.SIGTERM)
+    if number == signal.SIGQUIT:
+        wait_for(lambda: "Draining" in worker.tail(), "the drain to begin", worker)
+        worker.popen.send_signal(signal.SIGQUIT)
+    worker.popen.wait(60)
+    assert status_of(stack, run) != "running", worker.tail()
+    assert [entry["what"] for entry in stack.journal(run)] == ["started", "closed"]
+
+
+def test_a_worker_outlives_its_broker(stack: Stack, ada: Person, valkey: EmbeddedValkey) -> None:
+    """The broker, the queues and the logs go, twice; the worker stays the same process."""
+    worker = start_worker(stack)
+    for _ in range(2):
+        first = send(stack, ada, tokens=1)
+        wait_status(stack, first, "completed")
+        valkey.kill()
+        wait_for(lambda: "Connection" in worker.tail(), "the worker to notice", worker)
+        valkey.start()
+        run = _send_when_built(stack, ada, worker)
+        wait_status(stack, run, "completed")
+    assert worker.popen.poll() is None
+
+
+def _send_when_built(stack: Stack, ada: Person, worker: Process) -> str:
+    """Sends are refused until the queues are rebuilt, and then taken."""
+    sent: list[str] = []
+
+    def was_taken() -> bool:
+        url = f"{stack.webs[0].url}/v1/conversations/new/messages"
+        reply = call("POST", url, ada.headers, {"content": directive(tokens=1)})
+        assert reply.status_code in (202, 503), reply.text
+        if reply.status_code == 202:
+            sent.append(reply.json()["id"])
+        return bool(sent)
+
+    wait_for(was_taken, "a send to be taken", worker)
+    return sent[0]
+
+
+def _celery(stack: Stack, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "celery", "-A", "chatproject", "worker", "-c", "1", *arguments],
+        cwd=ROOT,
+        env={**stack.env, "GPU_POOL": "sim", **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_pool_nobody_knows_ends_the_worker_with_a_reason(stack: Stack) -> None:
+    ended = _celery(
+        stack,
+        *("-P", "custom", "-Q", "gpu.nowhere"),
+        GPU_POOL="nowhere",
+        CELERY_CUSTOM_WORKER_POOL="generation.worker.pool:TaskPool",
+    )
+    assert ended.returncode != 0
+    assert "there is no pool 'nowhere'" in ended.stdout + ended.stderr
+
+
+def test_a_pool_that_cannot_cancel_is_refused(stack: Stack) -> None:
+    ended = _celery(stack, "-P", "threads", "-Q", GPU_QUEUE)
+    assert ended.returncode != 0
+    assert "-P custom" in ended.stdout + ended.stderr
+
+
+def test_a_chores_worker_drives_no_replica(stack: Stack) -> None:
+    """It has the same environment, GPU_POOL included."""
+    env = {**stack.env, "GPU_POOL": "sim", "GPU_REPLICA": "chores-replica"}
+    arguments = ["-P", "threads", "-c", "1", "-Q", "chores", "-l", "INFO", "-n", "chores@%h"]
+    chores = stack._spawn(
+        "chores", ["-m", "celery", "-A", "chatproject", "worker", *arguments], env
+    )
+    try:
+        wait_for(lambda: " ready." in chores.tail(), "the chores worker", chores)
+        os.kill(chores.popen.pid, signal.SIGTERM)
+        assert chores.popen.wait(60) == 0
+    finally:
+        if chores.popen.poll() is None:
+            chores.kill()
+    assert stack.rows("SELECT 1 FROM generation_replica WHERE name = 'chores-replica'") == []
