@@ -20,14 +20,16 @@ from chatproject.handler import GatewayHandler, refuse_websocket
 from chatproject.lifespan import lifespan
 from generation.gateway.consumers import ResumeConsumer
 
+# A resume looks at no body, so it needs no limit: what comes is dropped as it comes.
+django_app = BodyLimit(GatewayHandler(), settings.MAX_BODY_BYTES)
 routes = [
     re_path(r"^v1/runs/(?P<run>[^/]+)/stream$", ResumeConsumer.as_asgi()),
-    re_path(r"", GatewayHandler()),  # type: ignore[arg-type]  # an ASGI application, not a view
+    re_path(r"", django_app),  # type: ignore[arg-type]  # an ASGI application, not a view
 ]
 
 application = ProtocolTypeRouter(
     {
-        "http": BodyLimit(URLRouter(routes), settings.MAX_BODY_BYTES),
+        "http": URLRouter(routes),
         "websocket": refuse_websocket,
         "lifespan": lifespan,
     }

@@ -23,16 +23,39 @@ Scope = dict[str, Any]
 
 
 class _Handoff:
-    """The `send` of one request. Takes the plan of a GatewayResponse instead of its bytes."""
+    """The `send` of one request: what is to be sent once Django's part of it is over.
 
-    __slots__ = ("plan", "send")
+    That is the plan of a GatewayResponse, or the messages of an answer that is whole already.
+    """
+
+    __slots__ = ("plan", "send", "waiting")
 
     def __init__(self, send: Send) -> None:
         self.send = send
         self.plan: StreamPlan | EndPlan | None = None
+        self.waiting: list[Message] = []
 
     async def __call__(self, message: Message) -> None:
         await self.send(message)
+
+    async def later(self, message: Message) -> None:
+        self.waiting.append(message)
+
+
+class _Body:
+    """`receive` of a request whose body has been read: gives it whole, then goes on."""
+
+    __slots__ = ("_body", "_receive")
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        body, self._body = self._body, None
+        if body is None:
+            return await self._receive()
+        return {"type": "http.request", "body": body, "more_body": False}
 
 
 class GatewayHandler(ASGIHandler):
@@ -45,11 +68,17 @@ class GatewayHandler(ASGIHandler):
     async def __call__(  # type: ignore[override]  # Channels' messages are mutable mappings
         self, scope: Scope, receive: Receive, send: Send
     ) -> None:
+        body = await _read_body(receive)
+        if body is None:
+            return
         handoff = _Handoff(send)
         # Each request gets a thread of its own; without the bound a burst would start hundreds,
-        # all of them waiting for the same few database connections.
+        # all of them waiting for the same few database connections. Reading and writing are
+        # outside: as many slow phones as there is room would stop the whole process.
         async with self._room, ThreadSensitiveContext():
-            await self.handle(scope, receive, handoff)  # type: ignore[arg-type]
+            await self.handle(_with_length(scope, body), _Body(body, receive), handoff)  # type: ignore[arg-type]
+        for message in handoff.waiting:
+            await send(message)
         if handoff.plan is not None:
             await _finish(handoff.plan, receive, send)
 
@@ -57,7 +86,25 @@ class GatewayHandler(ASGIHandler):
         if isinstance(response, GatewayResponse) and isinstance(send, _Handoff):
             send.plan = response.plan
             return
+        if isinstance(send, _Handoff) and not response.streaming:
+            send = send.later
         await super().send_response(response, send)
+
+
+async def _read_body(receive: Receive) -> bytes | None:
+    """The whole body (BodyLimit bounds it); None where the client left before its end."""
+    parts: list[bytes] = []
+    while (message := await receive())["type"] == "http.request":
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+    return None
+
+
+def _with_length(scope: Scope, body: bytes) -> Scope:
+    """A body that came in chunks has no length, and DRF would take it for no body at all."""
+    headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
+    return {**scope, "headers": [*headers, (b"content-length", b"%d" % len(body))]}
 
 
 async def _finish(plan: StreamPlan | EndPlan, receive: Receive, send: Send) -> None:
