@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
 
 from accounts.aio import in_database
+from accounts.api_errors import headers_of
 from accounts.errors import ApiError
 from generation import runs
 from generation.events import Event, encode_data, retry_frame, sse_frame
@@ -98,11 +99,14 @@ async def write_end(hub: Hub, plan: EndPlan, receive: Receive, send: Send) -> No
     await write_json(send, 200 if payload["status"] in ENDED else 202, payload)
 
 
-async def write_json(send: Send, status: int, payload: dict[str, Any]) -> None:
+async def write_json(
+    send: Send, status: int, payload: dict[str, Any], more: Mapping[str, str] | None = None
+) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
+        *((name.lower().encode(), value.encode()) for name, value in (more or {}).items()),
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send(_body(encode_data(payload), more=False))
@@ -115,5 +119,5 @@ async def write_empty(send: Send, status: int) -> None:
 
 
 async def write_error(send: Send, error: ApiError) -> None:
-    """The error in its one shape."""
-    await write_json(send, error.http_status, error.as_dict())
+    """The error in its one shape, with the headers that belong to it."""
+    await write_json(send, error.http_status, error.as_dict(), headers_of(error))

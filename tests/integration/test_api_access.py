@@ -16,7 +16,9 @@ _MAKE_EVE = """
 import json
 from accounts import tokens
 from accounts.models import User
-user = User.objects.create_user("eve@example.org", "a long enough password", name="Eve")
+email = "eve@example.org"
+User.objects.filter(email=email).delete()
+user = User.objects.create_user(email, "a long enough password", name="Eve")
 print(json.dumps({"email": user.email, "token": tokens.create(user, "tests")[1]}))
 """
 
@@ -86,7 +88,7 @@ def _assert_error(answer: Any, status: int, code: str) -> None:
 def _rows(stack: Stack) -> Any:
     return stack.rows(
         """SELECT (SELECT count(*) FROM generation_run), (SELECT count(*) FROM
-           conversations_message), (SELECT count(*) FROM conversations_conversation),
+           conversations_message WHERE role = 'user'), (SELECT count(*) FROM conversations_conversation),
            (SELECT count(*) FROM generation_run WHERE stop_requested_at IS NOT NULL)"""
     )
 
@@ -112,11 +114,15 @@ def test_anothers_and_missing_are_the_same(
 def test_nobody_and_the_disabled_are_401(
     stack: Stack, ids: dict[str, str], eve: Person, wanted: tuple[str, str, object]
 ) -> None:
-    before, eve_headers = _rows(stack), eve.headers
-    others = ({}, {"Authorization": "Bearer t_wrong"}, {"Cookie": "sessionid=x"})
-    for headers in (eve_headers, *others):
+    before = _rows(stack)
+    strangers = [
+        ({}, "not_signed_in"),
+        ({"Cookie": "sessionid=x"}, "not_signed_in"),
+        ({"Authorization": "Bearer t_wrong"}, "invalid_api_token"),
+        (eve.headers, "account_disabled"),
+    ]
+    for headers, code in strangers:
         answer = _ask(stack, headers, wanted, ids)
-        code = "account_disabled" if headers is eve_headers else "not_signed_in"
         _assert_error(answer, 401, code)
         assert answer.headers["www-authenticate"].startswith("Bearer")
     assert _rows(stack) == before
