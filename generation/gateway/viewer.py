@@ -74,6 +74,7 @@ class Viewer:
     def offer(self, pushed: PushedRun) -> None:
         """What is new in this run. Never blocks; a slow client loses its inbox, never a word."""
         if pushed.events:
+            self.extra = b""  # a place in the queue that is not written yet is past by now
             self.inbox.append(pushed)
             self.inbox_bytes += len(pushed.body)
             self.wake.set()

@@ -1,134 +1,147 @@
-"""A viewer gives each event once, in order, whatever of what was pushed is lost on the way."""
+"""Whatever is pushed, lost, repeated or late: a client ends with the text of the whole log."""
 
 from __future__ import annotations
 
 import asyncio
-import re
+import json
+from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generation.events import Event, encode_data
-from generation.gateway.viewer import INBOX_LIMIT_BYTES, Viewer
+from generation.gateway.viewer import INBOX_LIMIT_BYTES, PAGE_EVENTS, Viewer
 from generation.runs import RunEnd
-from generation.token_log import LogPage
-from generation.token_log.push import decode_push, encode_push
+from generation.token_log.commands import LogPage
+from generation.token_log.push import PushedRun, decode_push, encode_push
+from tests.phone import Frame, FrameParser, Phone
 
-RUN = "g_" + "0" * 32
+RUN = "g_" + "7" * 32
+STEPS = ("push", "lose", "tell", "again", "snapshot", "read")
 
 
-class FakeLog:
-    """Grows event by event; counts how often it is read."""
+class Log:
+    """A token log in memory: what was appended, read after a cursor."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.reads = 0
 
-    async def read(self, run: str, after: int, limit: int) -> LogPage | None:
+    @property
+    def last_seq(self) -> int:
+        return self.events[-1].seq if self.events else 0
+
+    def append(self, name: str, text: str, jump: int = 1) -> Event:
+        event = Event(self.last_seq + jump, name, encode_data({"text": text}))
+        self.events.append(event)
+        return event
+
+    async def read(self, run: str, after: int, limit: int) -> LogPage:
         self.reads += 1
-        await asyncio.sleep(0)  # lets pushes come in between
-        if not self.events:
-            return None
-        page = [event for event in self.events if event.seq > after][:limit]
-        return LogPage(tuple(page), self.events[-1].seq, self.events[-1].name == "done")
+        found = [event for event in self.events if event.seq > after][:limit]
+        ended = any(event.name == "done" for event in self.events)
+        return LogPage(tuple(found), self.last_seq, ended)
+
+    def push(self, events: Sequence[Event]) -> PushedRun:
+        (payload,) = encode_push([(RUN, self.last_seq, events)])
+        return decode_push(payload)[0]
 
 
-def answer(count: int) -> list[Event]:
-    """`start`, deltas, `done`."""
-    deltas = [Event(seq, "delta", encode_data({"text": f"w{seq} "})) for seq in range(2, count)]
-    return [Event(1, "start", b"{}"), *deltas, Event(count, "done", b"{}")]
+async def _drain(viewer: Viewer, frames: list[Frame], parser: FrameParser, chunks: int) -> None:
+    """Write up to `chunks` chunks, as far as there are any now."""
+    for _ in range(chunks):
+        if chunk := await viewer._next_chunk():
+            frames += parser.feed(chunk)
 
 
-def push(viewer: Viewer, events: list[Event], told_seq: int) -> None:
-    for payload in encode_push([(RUN, told_seq, events)]):
-        for pushed in decode_push(payload):
-            viewer.offer(pushed)
+def _ids(frames: list[Frame]) -> list[str]:
+    return [str(frame.id) for frame in frames if frame.id]
 
 
-async def collect(viewer: Viewer) -> bytes:
-    return b"".join([chunk async for chunk in viewer.chunks()])
+@settings(deadline=None)  # the machine may be busy
+@given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 4)), max_size=60))
+def test_the_text_of_the_whole_log(steps: list[tuple[str, int]]) -> None:
+    asyncio.run(_follow(steps))
 
 
-def seqs(written: bytes) -> list[int]:
-    return [int(seq) for seq in re.findall(rb"^id: \w+:(\d+)$", written, re.MULTILINE)]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_every_event_is_given_once_whatever_push_is_lost(data: st.DataObject) -> None:
-    events = answer(data.draw(st.integers(min_value=2, max_value=25), label="events"))
-    batches = data.draw(st.lists(st.integers(1, 4), min_size=25, max_size=25), label="batches")
-    lost = data.draw(st.lists(st.booleans(), min_size=25, max_size=25), label="lost")
-    after = data.draw(st.integers(min_value=0, max_value=len(events) - 1), label="cursor")
-
-    async def play() -> bytes:
-        log = FakeLog()
-        viewer = Viewer(RUN, after, log.read)
-        writing = asyncio.create_task(collect(viewer))
-        rest = list(events)
-        for size, is_lost in zip(batches, lost, strict=True):
-            batch, rest = rest[:size], rest[size:]
-            log.events += batch
-            if batch and not is_lost:
-                push(viewer, batch, batch[-1].seq)
-            await asyncio.sleep(0)
-        viewer.look_again()  # what the hub does after silence
-        return await asyncio.wait_for(writing, 5)
-
-    assert seqs(asyncio.run(play())) == [event.seq for event in events if event.seq > after]
-
-
-async def test_what_follows_the_cursor_needs_no_read() -> None:
-    log = FakeLog()
-    events = answer(6)
-    log.events = events[:2]
+async def _follow(steps: list[tuple[str, int]]) -> None:
+    log, frames, parser = Log(), list[Frame](), FrameParser()
     viewer = Viewer(RUN, 0, log.read)
-    writing = asyncio.create_task(collect(viewer))
-    while viewer.cursor < 2:
-        await asyncio.sleep(0)
+    pushed: list[PushedRun] = []
+    for step, count in steps:
+        if step == "read":
+            await _drain(viewer, frames, parser, count)
+        elif step == "again" and pushed:
+            viewer.offer(pushed[-min(count, len(pushed))])
+        elif step == "tell":
+            viewer.offer(log.push([]))
+        elif step == "snapshot":
+            pushed.append(log.push([log.append("snapshot", "s", jump=count)]))
+            viewer.offer(pushed[-1])
+        else:
+            pushed.append(log.push([log.append("delta", "x" * count) for _ in range(count)]))
+            if step == "push":
+                viewer.offer(pushed[-1])
+    log.append("done", "")
+    viewer.look_again()
+    async with asyncio.timeout(5):
+        async for chunk in viewer.chunks():
+            frames += parser.feed(chunk)
+    assert viewer.ended
+    shown, whole = Phone({}, RUN), Phone({}, RUN)
+    for frame in frames:
+        shown.take(frame)  # checks that seqs rise, and jump only to what replaces or ends
+    for event in log.events:
+        whole.take(Frame(event.name, json.loads(event.data), f"{RUN}:{event.seq}"))
+    assert (shown.text, shown.cursor) == (whole.text, whole.cursor)
 
-    push(viewer, events[2:], 6)
 
-    assert seqs(await writing) == [1, 2, 3, 4, 5, 6]
+async def test_what_waits_for_a_slow_client_is_bounded() -> None:
+    log, frames, parser = Log(), list[Frame](), FrameParser()
+    viewer = Viewer(RUN, 0, log.read)
+    await _drain(viewer, frames, parser, 1)
+    for _ in range(400):
+        viewer.offer(log.push([log.append("delta", "x" * 3_000)]))
+        assert viewer.inbox_bytes <= INBOX_LIMIT_BYTES
+    log.append("done", "")
+    viewer.offer(log.push([log.events[-1]]))
+    async for chunk in viewer.chunks():
+        frames += parser.feed(chunk)
+    assert len(_ids(frames)) == 401
+    assert log.reads <= 2 + 401 // PAGE_EVENTS + 1
+
+
+async def test_without_losses_the_log_is_read_once() -> None:
+    log, frames, parser = Log(), list[Frame](), FrameParser()
+    viewer = Viewer(RUN, 0, log.read)
+    await _drain(viewer, frames, parser, 1)
+    for _ in range(50):
+        viewer.offer(log.push([log.append("delta", "x")]))
+        await _drain(viewer, frames, parser, 1)
+    assert len(_ids(frames)) == 50
     assert log.reads == 1
 
 
-async def test_a_slow_client_keeps_a_bounded_inbox_and_loses_no_word() -> None:
-    log = FakeLog()
-    big = encode_data({"text": "x" * 10_000})
-    events = [Event(1, "start", b"{}"), *(Event(seq, "delta", big) for seq in range(2, 40))]
-    events.append(Event(40, "done", b"{}"))
+async def test_a_place_in_the_queue_is_not_told_after_the_text() -> None:
+    log, frames, parser = Log(), list[Frame](), FrameParser()
     viewer = Viewer(RUN, 0, log.read)
-
-    held_bytes = []
-    for event in events:
-        log.events.append(event)
-        push(viewer, [event], event.seq)
-        held_bytes.append(viewer.inbox_bytes)
-
-    assert max(held_bytes) <= INBOX_LIMIT_BYTES + 11_000
-    assert seqs(await collect(viewer)) == list(range(1, 41))
+    await _drain(viewer, frames, parser, 1)
+    viewer.say(b'event: notice\ndata: {"code":"queued"}\n\n')
+    viewer.offer(log.push([log.append("delta", "x")]))
+    await _drain(viewer, frames, parser, 3)
+    assert [frame.name for frame in frames] == ["delta"]
 
 
-async def test_an_ended_run_without_a_log_gives_its_text_and_done_under_its_seq() -> None:
-    viewer = Viewer(RUN, 3, FakeLog().read)
-    viewer.end_with(RunEnd(last_seq=9, done_data=b'{"finish":"stop"}', text="whole"))
-
-    written = await collect(viewer)
-
-    assert written.startswith(b'event: snapshot\ndata: {"text":"whole"}\n\n')
-    assert seqs(written) == [9]
-
-
-async def test_a_told_seq_that_is_ahead_sends_the_viewer_to_the_log() -> None:
-    log = FakeLog()
-    log.events = answer(2)[:1]
+async def test_an_end_from_the_database_replaces_and_ends() -> None:
+    log, frames, parser = Log(), list[Frame](), FrameParser()
     viewer = Viewer(RUN, 0, log.read)
-    writing = asyncio.create_task(collect(viewer))
-    while viewer.cursor < 1:
-        await asyncio.sleep(0)
-    log.events.append(answer(2)[1])
-
-    push(viewer, [], told_seq=2)
-
-    assert seqs(await asyncio.wait_for(writing, 5)) == [1, 2]
+    log.append("delta", "part")
+    await _drain(viewer, frames, parser, 1)
+    viewer.end_with(RunEnd(9, encode_data({"finish": "stop"}), "all of it"))
+    async for chunk in viewer.chunks():
+        frames += parser.feed(chunk)
+    assert [(frame.name, frame.id) for frame in frames] == [
+        ("delta", f"{RUN}:1"),
+        ("snapshot", None),
+        ("done", f"{RUN}:9"),
+    ]
