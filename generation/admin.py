@@ -16,7 +16,7 @@ class ModelAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at 
 
 @admin.register(Pool)
 class PoolAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
-    list_display = ["slug", "model", "region", "profile", "paused", "silence_s"]
+    list_display = ["slug", "model", "region", "profile", "silence_s"]
     list_select_related = ["model"]
 
 

@@ -30,7 +30,7 @@ def choose(user: User, slug: str | None) -> Choice:
         wanted = models[:1]
     if not wanted:
         raise UnknownModel(param="model")
-    pool = Pool.objects.filter(model=wanted[0]).order_by("paused", "slug").first()
+    pool = Pool.objects.filter(model=wanted[0]).order_by("slug").first()
     if pool is None:
         raise UnknownModel(param="model")
     return Choice(wanted[0], pool)

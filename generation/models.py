@@ -44,7 +44,6 @@ class Pool(models.Model):
     model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="pools")
     region = models.CharField(max_length=64, default="local")
     profile = models.CharField(max_length=64)
-    paused = models.BooleanField(default=False)
     silence_s = models.FloatField(default=30, help_text="An engine silent for longer is given up.")
 
     class Meta:

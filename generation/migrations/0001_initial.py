@@ -72,7 +72,6 @@ class Migration(migrations.Migration):
                 ('slug', models.SlugField(max_length=64, primary_key=True, serialize=False)),
                 ('region', models.CharField(default='local', max_length=64)),
                 ('profile', models.CharField(max_length=64)),
-                ('paused', models.BooleanField(default=False)),
                 ('silence_s', models.FloatField(default=30, help_text='An engine silent for longer is given up.')),
                 ('model', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='pools', to='generation.model')),
             ],

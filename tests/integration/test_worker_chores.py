@@ -51,12 +51,12 @@ def test_every_profile_gets_a_model_and_a_pool(settings: Any) -> None:
 def test_a_second_time_changes_nothing(settings: Any) -> None:
     ensure_demo(settings, demo={**SIM, "model": "m"})
     Model.objects.filter(slug="m").update(title="Ours", enabled=False, is_default=False)
-    Pool.objects.filter(slug="demo").update(region="eu", paused=True)
+    Pool.objects.filter(slug="demo").update(region="eu", silence_s=7)
     assert ensure_demo(settings, demo={**SIM, "model": "another", "context_tokens": 999}) == ""
     model = Model.objects.get()
     assert (model.slug, model.title, model.enabled, model.is_default) == ("m", "Ours", False, False)
     pool = Pool.objects.get()
-    assert (pool.region, pool.paused) == ("eu", True)
+    assert (pool.region, pool.silence_s) == ("eu", 7)
 
 
 def test_two_profiles_may_serve_one_model(settings: Any) -> None:
