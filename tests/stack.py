@@ -201,6 +201,7 @@ class Stack:
         number = len(self.workers) + 1
         command = [
             *("-m", "celery", "-A", "chatproject", "worker", "-P", "custom", "-c", str(slots)),
+            *("--without-gossip", "--without-mingle", "--without-heartbeat"),
             *("-Q", "gpu.sim", "-n", f"gpu-{number}@%h", "--loglevel", "INFO"),
         ]
         own = {
