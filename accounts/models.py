@@ -35,7 +35,7 @@ class UserManager(BaseUserManager["User"]):
     """Users are named by their e-mail address, compared without regard to case."""
 
     def get_by_natural_key(self, username: str | None) -> User:
-        # As the unique index compares. `iexact` uses UPPER, which takes a dotless ı for an i: it
+        # As the unique index compares. `iexact` uses UPPER, which takes a dotless i for an i: it
         # would find two people, or another one.
         lowered = self.annotate(lower_email=Lower("email"))
         return lowered.get(lower_email=(username or "").lower())
