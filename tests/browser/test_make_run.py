@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -92,12 +93,17 @@ class MakeRun:
 
 
 @pytest.fixture
-def var(tmp_path_factory: pytest.TempPathFactory, demo_model_path: Path) -> Path:
-    """An empty data directory, but for the model: fetching it once is enough for a test run."""
-    directory = tmp_path_factory.mktemp("journey") / "var"
-    directory.mkdir()
-    (directory / "models").symlink_to(demo_model_path.parent)
-    return directory
+def var(demo_model_path: Path) -> Iterator[Path]:
+    """An empty data directory, but for the model: fetching it once is enough for a test run.
+
+    Not below pytest's own directories, which only root may pass: PostgreSQL's user must reach it.
+    """
+    with tempfile.TemporaryDirectory(prefix="hearth-journey-") as directory:
+        Path(directory).chmod(0o711)
+        inside = Path(directory) / "var"
+        inside.mkdir()
+        (inside / "models").symlink_to(demo_model_path.parent)
+        yield inside
 
 
 @pytest.fixture
