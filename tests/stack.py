@@ -247,7 +247,7 @@ class Stack:
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """What PostgreSQL has, seen from outside."""
         with psycopg.connect(self.env["DATABASE_URL"]) as connection:
-            return connection.execute(query, values).fetchall()  # type: ignore[call-overload]
+            return connection.execute(query, values).fetchall()
 
     def hold(self, name: str = "") -> Path:
         """A file that makes the engine wait (directive `hold`: name) while it exists."""

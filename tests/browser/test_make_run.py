@@ -143,7 +143,7 @@ def test_a_newcomer_gets_an_answer_and_finds_it_again(
     SHOTS.mkdir(exist_ok=True)
     first = MakeRun(var, free_port())
     try:
-        print(f"first start: {first.wait_ready():.1f} s")  # noqa: T201  # the figures of the journey
+        print(f"first start: {first.wait_ready():.1f} s")  # the figures of the journey
         email, password = first.said("admin e-mail"), first.said("one-time password")
         sign_in(page, first.url, email, password)
         choose_password(page, password)
@@ -167,7 +167,7 @@ def test_a_newcomer_gets_an_answer_and_finds_it_again(
 
     second = MakeRun(var, free_port())
     try:
-        print(f"second start: {second.wait_ready():.1f} s")  # noqa: T201  # the figures of the journey
+        print(f"second start: {second.wait_ready():.1f} s")  # the figures of the journey
         assert "one-time password" not in second.output
         sign_in(page, second.url, email, NEW_PASSWORD)
         again = ChatPage(page, second.url).open(conversation)
