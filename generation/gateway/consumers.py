@@ -28,6 +28,10 @@ NO_CONTENT = 204
 class ResumeConsumer(AsyncHttpConsumer):  # type: ignore[misc]  # channels is not typed
     """Streams from a task of its own, so that a disconnect is seen at once."""
 
+    # No layer: a channel for each stream would be a subscription in Redis for each, and while
+    # Redis is away a text that PostgreSQL holds could not be read.
+    channel_layer_alias = ""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._task: asyncio.Task[None] | None = None

@@ -1,0 +1,46 @@
+"""A stack that tests may break: its own Valkey, killed and started again with the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from chatproject.embedded import EmbeddedValkey
+from tests.stack import Stack
+
+SLOTS = 8
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[EmbeddedValkey]:
+    with EmbeddedValkey.temporary() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _breakable(valkey: EmbeddedValkey) -> Iterator[Stack]:
+    with Stack.start(redis_url=valkey.url, slots=SLOTS) as running:
+        yield running
+
+
+@pytest.fixture
+def breakable(_breakable: Stack, valkey: EmbeddedValkey) -> Iterator[Stack]:
+    """Two web processes and a worker, whole again before each test, whatever the last one did."""
+    _mend(_breakable, valkey)
+    yield _breakable
+    _mend(_breakable, valkey)
+
+
+def _mend(stack: Stack, valkey: EmbeddedValkey) -> None:
+    if valkey.process is None:
+        valkey.start()
+    for process in [*stack.webs, *stack.workers]:
+        process.thaw()
+    webs = [web for web in stack.webs if web.popen.poll() is None]
+    stack.webs[:] = webs
+    while len(stack.webs) < 2:
+        stack.start_web()
+    if all(worker.popen.poll() is not None for worker in stack.workers):
+        stack.start_worker(SLOTS)
+    stack.wait_ready()
