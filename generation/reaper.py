@@ -7,9 +7,11 @@ an idempotent script, or under a lock.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
+from django.db.models import QuerySet
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -66,10 +68,9 @@ def queue_lost_runs(pool: str) -> int:
     """
     queued = Run.objects.filter(
         pool=pool, status="queued", queued_at__lt=timezone.now() - LOST_AFTER
-    ).order_by("id")
-    launched, last = 0, None
-    while batch := list((queued.filter(id__gt=last) if last else queued)[:BATCH]):
-        last = batch[-1].id
+    )
+    launched = 0
+    for batch in _batches(queued):
         places = scheduler_sync().positions([(pool, run.external_id) for run in batch])
         for run, place in zip(batch, places, strict=True):
             if place is None:
@@ -83,11 +84,21 @@ def end_dead_runs() -> int:
     if reaping_paused():
         return 0
     old = timezone.now() - DEAD_AFTER
-    rows = list(
-        Run.objects.filter(status="running", claimed_at__lt=old).order_by("claimed_at")[:BATCH]
-    )
-    states = token_log().states([row.external_id for row in rows])
-    return sum(_end_dead(row) for row, state in zip(rows, states, strict=True) if _dead(state))
+    running = Run.objects.filter(status="running", claimed_at__lt=old)
+    ended = 0
+    for batch in _batches(running):
+        states = token_log().states([row.external_id for row in batch])
+        dead = [row for row, state in zip(batch, states, strict=True) if _dead(state)]
+        ended += sum(_end_dead(row) for row in dead)
+    return ended
+
+
+def _batches(rows: QuerySet[Run]) -> Iterator[list[Run]]:
+    """All of them, oldest first, without holding them all."""
+    rows, last = rows.order_by("id"), None
+    while batch := list((rows.filter(id__gt=last) if last else rows)[:BATCH]):
+        last = batch[-1].id
+        yield batch
 
 
 def _dead(state: LogState | None) -> bool:
