@@ -92,9 +92,7 @@ def send(user: User, request: SendRequest) -> Run:
 def _known_run(user: User, request: SendRequest) -> Run | None:
     if request.key is None:
         return None
-    known = (
-        IdempotencyKey.objects.filter(user=user, key=request.key).select_related("run").first()
-    )
+    known = IdempotencyKey.objects.filter(user=user, key=request.key).select_related("run").first()
     if known is None or known.created < timezone.now() - KEY_KEPT:
         return None
     if bytes(known.body_digest) != request.digest():

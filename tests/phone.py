@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -22,7 +23,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-PATIENCE_S = 60.0
+PATIENCE_S = 45.0
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # loading certificates takes longer than a call
 JUMPS = frozenset({"snapshot", "retract", "done"})
 WITHOUT_ID = frozenset({"notice", "snapshot", "error", "start"})
 Headers = Mapping[str, str]
@@ -100,10 +102,16 @@ class Connection:
     @classmethod
     async def connect(cls, url: str, receive_buffer_bytes: int = 0) -> Self:
         parts = urlsplit(url)
-        sock = socket.create_connection((str(parts.hostname), parts.port or 80), PATIENCE_S)
-        sock.setblocking(False)
+        sock = socket.socket()
         if receive_buffer_bytes:
+            # Before the connection is made: from then on the kernel's buffers only grow.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        try:
+            sock.connect((str(parts.hostname), parts.port or 80))
+        except OSError:
+            sock.close()
+            raise
+        sock.setblocking(False)
         limit = receive_buffer_bytes or 2**16
         return cls(*await asyncio.open_connection(sock=sock, limit=limit))
 
@@ -298,16 +306,16 @@ class Phone:
         self.cut = not connection.ended
 
 
-# --- everything else a client asks ------------------------------------------------------------------
+# --- everything else a client asks ----------------------------------------------------------------
 
 
 def call(
     method: str, url: str, headers: Headers, body: object = None, **options: Any
 ) -> httpx.Response:
     """One ordinary API call."""
-    content = {} if body is None else {"json": body}
+    content: dict[str, Any] = {} if body is None else {"json": body}
     return httpx.request(
-        method, url, headers=headers, verify=False, timeout=PATIENCE_S, **content, **options
+        method, url, headers=headers, verify=NO_TLS, timeout=PATIENCE_S, **content, **options
     )
 
 

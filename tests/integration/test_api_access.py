@@ -87,8 +87,9 @@ def _assert_error(answer: Any, status: int, code: str) -> None:
 
 def _rows(stack: Stack) -> Any:
     return stack.rows(
-        """SELECT (SELECT count(*) FROM generation_run), (SELECT count(*) FROM
-           conversations_message WHERE role = 'user'), (SELECT count(*) FROM conversations_conversation),
+        """SELECT (SELECT count(*) FROM generation_run),
+           (SELECT count(*) FROM conversations_message WHERE role = 'user'),
+           (SELECT count(*) FROM conversations_conversation),
            (SELECT count(*) FROM generation_run WHERE stop_requested_at IS NOT NULL)"""
     )
 

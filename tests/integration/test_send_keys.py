@@ -27,7 +27,7 @@ def ada(stack: Stack) -> Person:
 
 def _written(stack: Stack, key: str) -> tuple[int, int, int]:
     """(runs, user messages, usage entries) behind a key's conversation."""
-    return stack.rows(  # type: ignore[return-value]
+    return stack.rows(
         """
         SELECT (SELECT count(*) FROM generation_run r WHERE r.conversation_id = c.id),
                (SELECT count(*) FROM conversations_message m

@@ -83,6 +83,4 @@ def test_a_parent_that_is_still_being_written(stack: Stack, ada: Person, full: A
         assert refused.json()["error"]["code"] == "run_live"
         assert first["id"] in refused.json()["error"]["message"]
     full()
-    wait_for(
-        lambda: get_run(url, ada.headers, first["id"])["status"] == "completed", "the answer"
-    )
+    wait_for(lambda: get_run(url, ada.headers, first["id"])["status"] == "completed", "the answer")

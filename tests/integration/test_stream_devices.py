@@ -66,9 +66,7 @@ def test_a_stale_device_gets_a_branch_where_its_user_saw_it(stack: Stack) -> Non
     asyncio.run(Phone(ada.headers, first["id"]).resume(url))
     seen = get_thread(url, ada.headers, conversation)["messages"][-1]["id"]
     for word in ("one", "two"):
-        sent = post_message(
-            url, ada.headers, directive(text=word), conversation, parent_id=seen
-        )
+        sent = post_message(url, ada.headers, directive(text=word), conversation, parent_id=seen)
         asyncio.run(Phone(ada.headers, sent["id"]).resume(url))
     messages = get_thread(url, ada.headers, conversation)["messages"]
     assert [text_of(m) for m in messages][-1] == "two"

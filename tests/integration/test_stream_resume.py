@@ -38,7 +38,7 @@ PIECES = [
     "\u2029\x85\x0b\x0c",
     "\ud83d",
     "\ude00",
-    " <b>&amp;</b> \\n \\u0041 \"quoted\"",
+    ' <b>&amp;</b> \\n \\u0041 "quoted"',
     "\t\x01\x1f\x7f",
     "\ufeff\u200e\u202e",
     "  end  ",
@@ -172,14 +172,14 @@ async def test_after_the_log_has_gone_the_stored_text_stands_in(
         assert phone.text == ANSWER
 
 
-async def test_the_log_goes_while_somebody_waits_in_it(
-    stack: Stack, urls: tuple[str, str]
-) -> None:
+async def test_the_log_goes_while_somebody_waits_in_it(stack: Stack, urls: tuple[str, str]) -> None:
     """A log without its `done` (lost after the finish) does not keep a client waiting."""
     whole = await Phone(stack.people["ada"].headers).send(urls[0], directive(tokens=40))
     with redis.Redis.from_url(stack.env["REDIS_URL"]) as client:
         client.xdel(f"run:{{{whole.run}}}", f"{whole.cursor}-0")
-        client.hset(f"run:{{{whole.run}}}:m", mapping={"status": "running", "seq": whole.cursor - 1})
+        client.hset(
+            f"run:{{{whole.run}}}:m", mapping={"status": "running", "seq": whole.cursor - 1}
+        )
     phone = await _phone(stack, whole.start).resume(urls[1])
     assert phone.text == whole.text
     assert phone.done == whole.done
