@@ -16,7 +16,7 @@ from django.conf import settings
 from django.urls import re_path
 
 from chatproject.body_limit import BodyLimit
-from chatproject.handler import GatewayHandler, refuse_websocket
+from chatproject.handler import GatewayHandler, Liveness, refuse_websocket
 from chatproject.lifespan import lifespan
 from generation.gateway.consumers import ResumeConsumer
 
@@ -29,7 +29,7 @@ routes = [
 
 application = ProtocolTypeRouter(
     {
-        "http": URLRouter(routes),
+        "http": Liveness(URLRouter(routes)),
         "websocket": refuse_websocket,
         "lifespan": lifespan,
     }

@@ -1,0 +1,106 @@
+"""PostgreSQL goes away: answers under way go on, nothing ends twice, and the end comes late."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.phone import Connection, Phone, call, stored_reply
+from tests.stack import Stack, directive
+
+PATHS = ("/v1/models", "/v1/conversations", "/v1/runs/{run}/stream")
+
+
+class Database:
+    """The breakable stack's own database, which can be closed to everybody."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._name = urlsplit(stack.env["DATABASE_URL"]).path.lstrip("/")
+
+    def close(self) -> None:
+        self._allow("false")
+        with self._admin() as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+                [self._name],
+            )
+
+    def open(self) -> None:
+        self._allow("true")
+
+    def _allow(self, word: str) -> None:
+        statement = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
+        with self._admin() as connection:
+            connection.execute(statement.format(sql.Identifier(self._name), sql.SQL(word)))
+
+    @staticmethod
+    def _admin() -> psycopg.Connection:
+        return psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
+
+
+@pytest.fixture
+def database(breakable: Stack) -> Iterator[Database]:
+    made = Database(breakable)
+    yield made
+    made.open()
+
+
+async def test_away_at_the_end_of_an_answer(breakable: Stack, database: Database) -> None:
+    ada = breakable.people["ada"]
+    hold = breakable.hold("postgres")
+    content = directive(tokens=20, tokens_per_s=40, hold="postgres", hold_after=5)
+    phone = Phone(ada.headers)
+    task = asyncio.create_task(phone.send(breakable.webs[0].url, content))
+    await phone.until(lambda p: p.text.endswith("w5"))
+    database.close()
+    hold.unlink()
+    await phone.until(lambda p: p.text.endswith("w20"))
+    await asyncio.sleep(1)  # the finish is tried and refused meanwhile
+    assert phone.done is None
+    database.open()
+    await task
+    assert phone.done is not None
+    assert phone.done["finish"] == "stop"
+    assert phone.text == stored_reply(breakable.webs[0].url, ada.headers, phone.start)
+    usage = breakable.rows(
+        "SELECT count(*) FROM quotas_usageentry u JOIN generation_run r ON r.id = u.run_id "
+        "WHERE replace(r.id::text, '-', '') = %s",
+        phone.run.removeprefix("g_"),
+    )
+    assert usage == [(1,)]
+
+
+async def test_what_is_asked_while_it_is_away(breakable: Stack, database: Database) -> None:
+    """Calls are refused as unavailable; the process is alive, and says so at once."""
+    ada, web = breakable.people["ada"], breakable.webs[0]
+    first = await Phone(ada.headers).send(web.url, directive(tokens=2))
+    database.close()
+    began_s = time.monotonic()
+    calls = [await Connection.connect(web.url) for _ in PATHS * 4]
+    for connection, path in zip(calls, PATHS * 4, strict=True):
+        connection.ask("GET", web.url + path.format(run=first.run), ada.headers)
+    for _ in range(5):
+        alive = await Connection.open("GET", f"{web.url}/healthz", {})
+        assert alive.status == 200
+        await alive.drop()
+    alive_s = time.monotonic() - began_s
+    for connection in calls:
+        await connection.read_head()
+        assert connection.status == 503
+        assert int(connection.headers["retry-after"]) >= 1
+        assert json.loads(await connection.body())["error"]["code"] == "unavailable"
+        await connection.drop()
+    refused_s = time.monotonic() - began_s
+    print(f"alive within {alive_s:.2f} s, refused within {refused_s:.1f} s")
+    assert alive_s < refused_s / 2
+    database.open()
+    answer = call("GET", f"{web.url}/v1/models", ada.headers)
+    assert answer.status_code == 200, "back with the first call that finds it"
