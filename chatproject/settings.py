@@ -81,9 +81,17 @@ DATABASE_POOL_SIZE: int = env.int("DATABASE_POOL_SIZE", default=12)
 DATABASES: dict[str, dict[str, Any]] = {"default": env.db_url("DATABASE_URL")}
 DATABASES["default"]["OPTIONS"] = {
     **DATABASES["default"].get("OPTIONS", {}),
-    # Django's native pool: under ASGI a CONN_MAX_AGE leaves hundreds of idle connections.
-    "pool": {"min_size": 1, "max_size": DATABASE_POOL_SIZE, "timeout": 10},
+    # Django's native pool: under ASGI a CONN_MAX_AGE leaves hundreds of idle connections. Its own
+    # attempts to reconnect grow rare during an outage; given up early, the next request tries.
+    "pool": {
+        "min_size": 1,
+        "max_size": DATABASE_POOL_SIZE,
+        "timeout": 5,
+        "reconnect_timeout": 5,
+    },
 }
+# Checked as the pool hands them out: a restart of PostgreSQL would else cost an error for each.
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL: str = env.str("REDIS_URL")
