@@ -112,10 +112,11 @@ def test_blocks_that_are_finished_keep_their_nodes(stack: Stack, new_page: NewPa
 def test_a_long_code_block_grows_in_place(stack: Stack, new_page: NewPage) -> None:
     hold = stack.hold("code")
     chat = new_page().open()
-    lines = [f"line {number}\n" for number in range(600)]
+    # Four lines to a piece: an answer is cut after 1,024 pieces.
+    lines = ["".join(f"line {n}\n" for n in range(at, at + 4)) for at in range(0, 3_000, 4)]
     code = ["```python\n", *lines, "```\n\nDone."]
     chat.send(directive(pieces=code, hold="code", hold_after=200))
-    chat.expect_reply("line 198")
+    chat.expect_reply("line 790")
     chat.page.evaluate("() => { window.__code = document.querySelector('.reply code') }")
     hold.unlink()
     chat.expect_reply("Done.")

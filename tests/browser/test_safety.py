@@ -43,6 +43,9 @@ HOSTILE = {
     "huge table": "|" + "a|" * 100 + "\n|" + "-|" * 100 + "\n" + ("|" + "x|" * 100 + "\n") * 5,
 }
 
+# An answer is cut after 1,024 tokens, and a piece is one.
+PIECES_MAX = 500
+
 # What an answer may be made of; everything else would be a way in.
 _AUDIT = """reply => {
   const allowed = new Set(("DIV P BR HR STRONG EM DEL CODE PRE BLOCKQUOTE UL OL LI A H3 H4 H5 H6 " +
@@ -74,7 +77,7 @@ def test_hostile_answers_run_nothing_in_any_split(
     # All of them on one page: each comes as an answer of its own, streamed in pieces of `size`.
     chat = new_page().open()
     for name, hostile in HOSTILE.items():
-        text = hostile if size > 1 or len(hostile) < 500 else hostile[:500]
+        text = hostile[: size * PIECES_MAX]
         chat.send(directive(pieces=pieces(f"{text}\n\nend of {name}", size)))
         chat.expect_reply(f"end of {name}")
         chat.expect_end()
@@ -106,6 +109,8 @@ def test_the_policy_stops_what_a_script_would_try(stack: Stack, new_page: NewPag
     tried: dict[str, Any] = chat.page.evaluate(
         """async () => {
           const outcome = {};
+          // The debugger lets its own call use eval; a later turn of the loop has no such favour.
+          await new Promise((resolve) => setTimeout(resolve));
           const attempt = (name, action) => {
             try { action(); outcome[name] = "done" } catch (error) { outcome[name] = error.name }
           };
