@@ -20,11 +20,19 @@ from generation.gateway.stream import (
     Message,
     Receive,
     Send,
+    wait_end,
     write_end,
     write_json,
     write_stream,
 )
-from generation.run_response import EndPlan, GatewayResponse, StreamPlan
+from generation.run_response import (
+    AGAIN_WAIT_S,
+    MAY_WAIT,
+    AgainPlan,
+    EndPlan,
+    GatewayResponse,
+    StreamPlan,
+)
 
 Scope = dict[str, Any]
 
@@ -39,7 +47,7 @@ class _Handoff:
 
     def __init__(self, send: Send) -> None:
         self.send = send
-        self.plan: StreamPlan | EndPlan | None = None
+        self.plan: StreamPlan | EndPlan | AgainPlan | None = None
         self.waiting: list[Message] = []
 
     async def __call__(self, message: Message) -> None:
@@ -78,16 +86,38 @@ class GatewayHandler(ASGIHandler):
         body = await _read_body(receive)
         if body is None:
             return
-        handoff = _Handoff(send)
+        scope = _with_length(scope, body)
+        handoff = await self._ask_patiently(scope, body, receive, send)
+        for message in handoff.waiting:
+            await send(message)
+        if isinstance(handoff.plan, StreamPlan):
+            await write_stream(await hub(), handoff.plan, receive, send)
+        elif isinstance(handoff.plan, EndPlan):
+            await write_end(await hub(), handoff.plan, receive, send)
+
+    async def _ask_patiently(
+        self, scope: Scope, body: bytes, receive: Receive, send: Send
+    ) -> _Handoff:
+        """Ask Django; again, when a run that is being stopped has ended, where it says so.
+
+        Nothing is held while that run ends. When time is up Django is told to wait no longer.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + AGAIN_WAIT_S
+        while True:
+            left_s = until_s - loop.time()
+            handoff = _Handoff(send)
+            await self._ask({**scope, MAY_WAIT: left_s > 0}, _Body(body, receive), handoff)
+            if not isinstance(handoff.plan, AgainPlan):
+                return handoff
+            await wait_end(await hub(), handoff.plan.run, handoff.plan.pool, left_s, receive)
+
+    async def _ask(self, scope: Scope, receive: Receive, handoff: _Handoff) -> None:
         # Each request gets a thread of its own; without the bound a burst would start hundreds,
         # all of them waiting for the same few database connections. Reading and writing are
         # outside: as many slow phones as there is room would stop the whole process.
         async with self._room, ThreadSensitiveContext():
-            await self.handle(_with_length(scope, body), _Body(body, receive), handoff)  # type: ignore[arg-type]
-        for message in handoff.waiting:
-            await send(message)
-        if handoff.plan is not None:
-            await _finish(handoff.plan, receive, send)
+            await self.handle(scope, receive, handoff)  # type: ignore[arg-type]
 
     async def send_response(self, response: HttpResponseBase, send: Callable[..., Any]) -> None:
         if isinstance(response, GatewayResponse) and isinstance(send, _Handoff):
@@ -112,13 +142,6 @@ def _with_length(scope: Scope, body: bytes) -> Scope:
     """A body that came in chunks has no length, and DRF would take it for no body at all."""
     headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
     return {**scope, "headers": [*headers, (b"content-length", b"%d" % len(body))]}
-
-
-async def _finish(plan: StreamPlan | EndPlan, receive: Receive, send: Send) -> None:
-    if isinstance(plan, StreamPlan):
-        await write_stream(await hub(), plan, receive, send)
-    else:
-        await write_end(await hub(), plan, receive, send)
 
 
 class Liveness:

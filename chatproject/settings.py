@@ -222,6 +222,9 @@ MAX_MESSAGE_BYTES: int = env.int("MAX_MESSAGE_BYTES", default=128 * 1024)
 MAX_QUEUED_PER_POOL: int = env.int("MAX_QUEUED_PER_POOL", default=2_000)
 MAX_LIVE_RUNS_PER_USER: int = env.int("MAX_LIVE_RUNS_PER_USER", default=100)
 
+# How long a deleted conversation can be restored; then its text is destroyed.
+PURGE_AFTER_DAYS: float = env.float("PURGE_AFTER_DAYS", default=30)
+
 # How long a worker that was told to end lets its running answers finish before it hands them over.
 WORKER_GRACE_S: float = env.float("WORKER_GRACE_S", default=25.0)
 
@@ -263,4 +266,5 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 3600.0,
         "options": {"expires": 3600},
     },
+    "purge": {"task": "generation.purge", "schedule": 3600.0, "options": {"expires": 3600}},
 }

@@ -14,6 +14,8 @@ from conversations.content import ROLES
 TITLE_SOURCES = ("", "first_message", "model", "user")
 """Where a title comes from. Those before a source give way to it; a user's own to nothing else."""
 
+RATINGS = ("up", "down")
+
 KEPT_ACTIVITIES = 8
 """Earlier activities that a conversation remembers: those of about four answers."""
 
@@ -44,6 +46,7 @@ class Conversation(models.Model):
     )
     temporary_until = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True)
+    purged_at = models.DateTimeField(null=True, blank=True, editable=False)
     revision = models.PositiveBigIntegerField(default=0, editable=False)
     created = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -54,7 +57,18 @@ class Conversation(models.Model):
                 fields=["owner", "-last_activity", "-id"],
                 name="conversation_list",
                 condition=Q(deleted_at__isnull=True, temporary_until__isnull=True),
-            )
+            ),
+            # What the purge looks for; nearly always empty.
+            models.Index(
+                fields=["deleted_at"],
+                name="conversation_deleted",
+                condition=Q(deleted_at__isnull=False, purged_at__isnull=True),
+            ),
+            models.Index(
+                fields=["temporary_until"],
+                name="conversation_temporary",
+                condition=Q(temporary_until__isnull=False, purged_at__isnull=True),
+            ),
         ]
         constraints = [
             models.CheckConstraint(
@@ -81,7 +95,7 @@ class Message(models.Model):
         "self", on_delete=models.CASCADE, null=True, blank=True, related_name="children"
     )
     role = models.CharField(max_length=16, choices=[(role, role) for role in ROLES])
-    content = models.BinaryField(editable=False)  # sealed JSON list of parts
+    content = models.BinaryField(editable=False)  # sealed JSON list of parts; no bytes: tombstone
     token_count = models.PositiveIntegerField(null=True, blank=True)
     created = models.DateTimeField(default=timezone.now, editable=False)
     tombstoned_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -93,6 +107,30 @@ class Message(models.Model):
         ]
         constraints = [
             models.CheckConstraint(condition=Q(role__in=ROLES), name="message_role_known"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class Feedback(models.Model):
+    """What one person thinks of one reply; the newest word counts."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="feedback")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    rating = models.CharField(max_length=8, choices=[(rating, rating) for rating in RATINGS])
+    reason = models.BinaryField(default=bytes, editable=False)  # sealed; no bytes: no reason
+    created = models.DateTimeField(default=timezone.now, editable=False)
+    updated = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name_plural = "feedback"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["message", "user"], name="feedback_of_message_and_user"
+            ),
+            models.CheckConstraint(condition=Q(rating__in=RATINGS), name="feedback_rating_known"),
         ]
 
     def __str__(self) -> str:

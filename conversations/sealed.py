@@ -29,5 +29,17 @@ def seal_parts(owner_id: UUID, message_id: UUID, parts: Sequence[TextPart]) -> b
 
 
 def open_parts(owner_id: UUID, message_id: UUID, sealed: bytes | memoryview) -> list[TextPart]:
-    """The inverse of `seal_parts`."""
-    return decode_parts(open_sealed(owner_id, message_id, sealed))
+    """The inverse of `seal_parts`; no parts for a tombstone."""
+    raw = bytes(sealed)
+    return decode_parts(open_sealed(owner_id, message_id, raw)) if raw else []
+
+
+def seal_reason(user_id: UUID, feedback_id: UUID, reason: str) -> bytes:
+    """The reason of a feedback as it is stored; no bytes for no reason."""
+    return seal(user_id, feedback_id, reason.encode()) if reason else b""
+
+
+def open_reason(user_id: UUID, feedback_id: UUID, sealed: bytes | memoryview) -> str:
+    """The inverse of `seal_reason`."""
+    raw = bytes(sealed)
+    return open_sealed(user_id, feedback_id, raw).decode() if raw else ""

@@ -17,8 +17,8 @@ from accounts.errors import NotFound
 from accounts.models import User
 from conversations.content import TextPart, plain_text
 from conversations.list_cursor import Place, parse_place, write_place
-from conversations.models import Conversation
-from conversations.sealed import open_parts, open_title
+from conversations.models import Conversation, Feedback
+from conversations.sealed import open_parts, open_reason, open_title
 from conversations.tree import Node, Versions, with_live
 
 MAX_MOVED = 1_000
@@ -77,6 +77,14 @@ class PathMessage:
     text: str
     token_count: int | None
     created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackView:
+    """What the reader thinks of a reply: `rating` is `up` or `down`."""
+
+    rating: str
+    reason: str
 
 
 def item_of(conversation: Conversation) -> ConversationItem:
@@ -275,6 +283,17 @@ def path_messages(conversation_id: UUID, leaf_id: UUID, limit: int) -> list[Path
 def message_text(conversation_id: UUID, message_id: UUID) -> str:
     """The text of one message. One query. Raises NotFound."""
     return path_messages(conversation_id, message_id, 1)[0].text
+
+
+def feedback_of(user: User, message_ids: Sequence[UUID]) -> dict[UUID, FeedbackView]:
+    """The user's own feedback, by message. One query, none for no messages."""
+    if not message_ids:
+        return {}
+    rows = Feedback.objects.filter(message_id__in=message_ids, user_id=user.pk)
+    return {
+        row.message_id: FeedbackView(row.rating, open_reason(user.pk, row.pk, row.reason))
+        for row in rows
+    }
 
 
 def tree_nodes(conversation_id: UUID) -> list[Node]:

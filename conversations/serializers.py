@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 from rest_framework import serializers
@@ -10,11 +11,13 @@ from rest_framework import serializers
 from accounts.ids import external_id
 from accounts.serializers import StrictBooleanField, StrictCharField, StrictSerializer
 from conversations.list_cursor import CURSOR_CHARS
-from conversations.selectors import ConversationItem, MessageView
+from conversations.models import RATINGS
+from conversations.selectors import ConversationItem, FeedbackView, MessageView
 from conversations.titles import MAX_TITLE_CHARS
 from conversations.tree import Versions
 
 MAX_PAGE = 100
+MAX_REASON_CHARS = 2_000
 DEFAULT_LIST_PAGE = 30
 DEFAULT_THREAD_PAGE = 100
 
@@ -47,6 +50,31 @@ class RenameBody(StrictSerializer):
     """`PATCH /v1/conversations/{c}`."""
 
     title = StrictCharField(max_length=MAX_TITLE_CHARS)
+
+
+class ActiveLeafBody(StrictSerializer):
+    """`PUT /v1/conversations/{c}/active_leaf`. `message` is left to the door, like `before`."""
+
+    message = StrictCharField(max_length=64)
+
+
+class FeedbackBody(StrictSerializer):
+    """`POST /v1/messages/{m}/feedback`; null takes the feedback back, and then has no reason."""
+
+    rating = serializers.ChoiceField(choices=RATINGS, allow_null=True)
+    reason = StrictCharField(default="", allow_blank=True, max_length=MAX_REASON_CHARS)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs["rating"] is None and attrs["reason"]:
+            raise serializers.ValidationError({"reason": ["There is no rating it could explain."]})
+        return attrs
+
+
+def feedback_item(feedback: FeedbackView | None) -> dict[str, str] | None:
+    """`{"rating", "reason"}`; None where there is no feedback."""
+    if feedback is None:
+        return None
+    return {"rating": feedback.rating, "reason": feedback.reason}
 
 
 def conversation_item(item: ConversationItem) -> dict[str, object]:

@@ -12,15 +12,15 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import F
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from accounts.errors import InvalidRequest
 from accounts.ids import new_id
 from accounts.models import User
 from conversations.content import TextPart, clean_text, plain_text, text_content
-from conversations.models import KEPT_ACTIVITIES, Conversation, Message
-from conversations.sealed import open_title, seal_parts, seal_title
+from conversations.models import KEPT_ACTIVITIES, Conversation, Feedback, Message
+from conversations.sealed import open_title, seal_parts, seal_reason, seal_title
 from conversations.titles import InvalidTitle, checked_title, drawn_title
 
 
@@ -148,6 +148,22 @@ def add_reply(
         return bool(cursor.rowcount == 1)
 
 
+def lock_for_reply(conversation_id: UUID) -> bool:
+    """Lock the conversation for the end of a run; False where its text was purged.
+
+    To be called before the reply is inserted: then a purge or a switch of versions either sees the
+    reply, or is seen here. Without it a purge could miss a reply that is not committed yet, and a
+    switch to the user's message could be missed by `move_active_leaf_if`.
+    """
+    row = (
+        Conversation.objects.filter(pk=conversation_id)
+        .select_for_update(no_key=True)
+        .values_list("purged_at", flat=True)
+        .first()
+    )
+    return row is None
+
+
 def set_active_leaf(conversation_id: UUID, leaf_id: UUID) -> None:
     """Show the thread that ends at `leaf_id`, whatever was shown."""
     Conversation.objects.filter(pk=conversation_id).update(
@@ -179,3 +195,66 @@ def touch(conversation_id: UUID) -> None:
     """Move the conversation to the top of its owner's list. Its last activity never goes back."""
     with connection.cursor() as cursor:
         cursor.execute(_TOUCH, [conversation_id])
+
+
+def delete(conversation: Conversation) -> None:
+    """Take it out of everybody's sight, at once. Its rows stay until the purge: see `restore`."""
+    conversation.deleted_at = timezone.now()
+    Conversation.objects.filter(pk=conversation.pk).update(
+        deleted_at=conversation.deleted_at, revision=F("revision") + 1
+    )
+
+
+def restore(conversation: Conversation) -> None:
+    """Undo a delete; it came through `access_deleted_conversation`. Not deleted: no change."""
+    Conversation.objects.filter(pk=conversation.pk, deleted_at__isnull=False).update(
+        deleted_at=None, revision=F("revision") + 1
+    )
+    conversation.refresh_from_db(fields=["deleted_at", "revision"])
+
+
+def purge(conversation_id: UUID, deleted_before: datetime) -> bool:
+    """Write the tombstones: no title, no text, no feedback is left. False where nothing was due.
+
+    Looks again under the lock: it may have been restored, or purged, since it was found.
+    """
+    row = (
+        purgeable(deleted_before)
+        .filter(pk=conversation_id)
+        .select_for_update(no_key=True)
+        .only("id")
+        .first()
+    )
+    if row is None:
+        return False
+    now = timezone.now()
+    Feedback.objects.filter(message__conversation_id=conversation_id).delete()
+    Message.objects.filter(conversation_id=conversation_id).update(content=b"", tombstoned_at=now)
+    Conversation.objects.filter(pk=conversation_id).update(
+        title=b"", title_source="", purged_at=now, revision=F("revision") + 1
+    )
+    return True
+
+
+def purgeable(deleted_before: datetime) -> QuerySet[Conversation]:
+    """Conversations whose text must go: deleted long enough ago, or temporary and expired."""
+    return Conversation.objects.filter(
+        Q(deleted_at__lt=deleted_before) | Q(temporary_until__lt=timezone.now()),
+        purged_at__isnull=True,
+    )
+
+
+def set_feedback(message: Message, user: User, rating: str, reason: str) -> Feedback:
+    """Put this in place of what the user thought before. The message's row is locked (its door)."""
+    now = timezone.now()
+    row, _ = Feedback.objects.get_or_create(
+        message_id=message.pk, user_id=user.pk, defaults={"rating": rating}
+    )
+    row.rating, row.reason, row.updated = rating, seal_reason(user.pk, row.pk, reason), now
+    row.save(update_fields=["rating", "reason", "updated"])
+    return row
+
+
+def clear_feedback(message: Message, user: User) -> None:
+    """Forget what the user thought of the message."""
+    Feedback.objects.filter(message_id=message.pk, user_id=user.pk).delete()

@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 
 from accounts.models import User
 from conversations.access import access_conversation
+from conversations.conditional import check_match
 from conversations.selectors import item_of, list_conversations
 from conversations.serializers import CreateBody, ListQuery, RenameBody, conversation_item
 from conversations.services import create_conversation, rename
@@ -48,13 +49,17 @@ class ConversationsView(APIView):
         return Response(conversation_item(item_of(conversation)), status=201)
 
 
-def rename_view_body(user: User, conversation_id: str, data: Mapping[str, Any]) -> dict[str, Any]:
+def rename_view_body(
+    user: User, conversation_id: str, data: Mapping[str, Any], if_match: str | None = None
+) -> dict[str, Any]:
     """`PATCH /v1/conversations/{c}`, for the view in generation: the conversation's new item.
 
-    Raises NotFound before it looks at `data`, and ValidationError or InvalidRequest after.
+    Raises NotFound before it looks at anything else, then PreconditionFailed where `if_match` does
+    not name its revision, then ValidationError or InvalidRequest for `data`.
     """
     with transaction.atomic():
         conversation = access_conversation(user, conversation_id, for_update=True)
+        check_match(if_match, conversation.revision)
         body = RenameBody(data=data)
         body.is_valid(raise_exception=True)
         rename(conversation, body.validated_data["title"])

@@ -34,3 +34,11 @@ def choose(user: User, slug: str | None) -> Choice:
     if pool is None:
         raise UnknownModel(param="model")
     return Choice(wanted[0], pool)
+
+
+def choose_again(user: User, slug: str) -> Choice:
+    """The model that answered before; the default one where the user may not choose it any more."""
+    try:
+        return choose(user, slug)
+    except UnknownModel:
+        return choose(user, None)

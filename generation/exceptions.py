@@ -23,6 +23,24 @@ class RunLive(Conflict):
     code = "run_live"
 
 
+class RunStopping(RunLive):
+    """An answer is being stopped there. Try again in a moment.
+
+    `run` and `pool` say whose end to wait for.
+    """
+
+    def __init__(self, message: str, *, run: str, pool: str, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.run = run
+        self.pool = pool
+
+
+class NotContinuable(Conflict):
+    """Only a reply that was cut, stopped or interrupted can be continued."""
+
+    code = "not_continuable"
+
+
 class TooManyLiveRuns(RateLimited):
     """You have too many answers waiting or being written. Wait for one to end."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from accounts.ids import external_id
-from generation.events import Event
+from generation.events import Event, encode_data
 from generation.models import Run
 from generation.payloads import start_data
 from generation.redis_clients import token_log
+from generation.runs import continued_text
 from generation.scheduler import QueueEntry, scheduler_sync
 
 
@@ -15,13 +16,24 @@ def launch(run: Run) -> None:
 
     The log first: whoever claims the run finds what epoch 0 had to say.
     """
-    opening = Event(1, "start", start_data(run))
-    reply = token_log().open(run.external_id, epoch=0, events=[opening], status="queued")
-    token_log().tell(reply.watchers, run.external_id, reply.last_seq, [opening])
+    opening = opening_events(run)
+    reply = token_log().open(run.external_id, epoch=0, events=opening, status="queued")
+    token_log().tell(reply.watchers, run.external_id, reply.last_seq, opening)
     entry = queue_entry(run)
     scheduler_sync().enqueue(
         entry.run, pool=run.pool_id, user=entry.user, cost_tokens=entry.cost_tokens
     )
+
+
+def opening_events(run: Run) -> list[Event]:
+    """What epoch 0 says: always the same for a run, so that a launch can be repeated.
+
+    An answer that continues another shows that text at once, in the queue too.
+    """
+    events = [Event(1, "start", start_data(run))]
+    if run.continues_id is not None:
+        events.append(Event(2, "snapshot", encode_data({"text": continued_text(run)})))
+    return events
 
 
 def queue_entry(run: Run) -> QueueEntry:

@@ -84,6 +84,9 @@ class Run(models.Model):
     conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="runs")
     parent = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="runs")
     reply_id = models.UUIDField(default=new_id, unique=True, editable=False)
+    # The reply whose text this one begins with. No foreign key: the text is looked up once or
+    # twice, and where its message is gone the answer begins empty.
+    continues_id = models.UUIDField(null=True, blank=True, editable=False)
     model_asked = models.SlugField(max_length=64)
     model_used = models.SlugField(max_length=64)
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="runs")

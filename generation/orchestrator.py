@@ -122,6 +122,7 @@ class Orchestration:
             next_seq=self._claim.opening_seq + 1,
             owner_channel=self._context.channel,
             recheck=self._recheck,
+            text=self._claim.partial,
         )
 
     async def _recheck(self) -> RecheckReply:
@@ -180,11 +181,14 @@ class Orchestration:
 
     async def _stream(self, writer: RunWriter) -> Ending:
         prompt = await build_prompt(self._claim, self._context.engine)
+        if self._claim.partial and not prompt.partial:
+            writer.begin_anew()
         request = GenerateRequest(
             run=self._claim.run,
             model=self._context.profile.model or self._claim.model,
             messages=prompt.messages,
             max_tokens=prompt.max_tokens,
+            partial=prompt.partial,
         )
         pieces = self._context.engine.generate(request)
         loop = asyncio.get_running_loop()

@@ -110,7 +110,7 @@ def _end_dead(row: Run) -> bool:
     claim = runs.take_over(row.id, row.epoch, "reaper")
     if claim is None:
         return False
-    found = _read_log(claim.run)
+    found = _read_log(claim.run, claim.partial)
     stopped = claim.stop_requested
     events = _last_events(claim.epoch, found, stopped=stopped)
     outcome = runs.Outcome(
@@ -130,17 +130,20 @@ def _end_dead(row: Run) -> bool:
     return done is not None
 
 
-def _read_log(run: str) -> Assembled:
-    """The text that the log holds; empty where it is gone, or begins in the middle."""
+def _read_log(run: str, partial: str) -> Assembled:
+    """The text that the log holds; where it is gone, or begins in the middle, `partial`.
+
+    That is the text which the answer began with: nothing, unless it continues another.
+    """
     found = Assembled("", 0, whole=True)
     for _ in range(PAGES):
         page = token_log().read(run, found.last_seq)
         if page is None:
-            return Assembled("", 0, whole=True)
+            return Assembled(partial, 0, whole=True)
         if not page.events:
             break
         found = assemble(page.events, text=found.text, after=found.last_seq)
-    return found if found.whole else Assembled("", found.last_seq, whole=True)
+    return found if found.whole else Assembled(partial, found.last_seq, whole=True)
 
 
 def _last_events(epoch: int, found: Assembled, *, stopped: bool) -> list[Event]:

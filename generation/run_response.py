@@ -8,6 +8,7 @@ while an answer streams.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from django.http import HttpResponse
 
@@ -35,10 +36,28 @@ class EndPlan:
     wait_s: float = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class AgainPlan:
+    """Wait until `run`, which is being stopped, has ended; then ask the same view again.
+
+    Only views that were asked with MAY_WAIT in their scope may answer so.
+    """
+
+    run: str
+    pool: str
+
+
+MAY_WAIT: Final = "hearth.may_wait"
+"""Key of the ASGI scope: whether whoever serves this request can still wait for a run's end."""
+
+AGAIN_WAIT_S: Final = 2.0
+"""How long a request waits for stopping runs in all; an answer whose engine let go ends at once."""
+
+
 class GatewayResponse(HttpResponse):
     """An empty response that carries a plan for the gateway."""
 
-    plan: StreamPlan | EndPlan
+    plan: StreamPlan | EndPlan | AgainPlan
 
 
 class RunStreamResponse(GatewayResponse):
@@ -53,5 +72,13 @@ class RunEndResponse(GatewayResponse):
     """The run as JSON, once it has ended."""
 
     def __init__(self, plan: EndPlan) -> None:
+        super().__init__(content_type="application/json")
+        self.plan = plan
+
+
+class AgainResponse(GatewayResponse):
+    """No answer yet: the request is served again once a run has ended."""
+
+    def __init__(self, plan: AgainPlan) -> None:
         super().__init__(content_type="application/json")
         self.plan = plan

@@ -13,18 +13,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from accounts.errors import NotFound
 from accounts.ids import InvalidId, parse_id
 from accounts.models import User
-from accounts.sealing import open_sealed
+from accounts.sealing import Unreadable
 from conversations import services
-from conversations.content import decode_parts, plain_text
+from conversations.content import plain_text
 from conversations.models import Message
+from conversations.sealed import open_parts
 from generation.events import encode_data
+from generation.exceptions import RunLive, RunStopping
 from generation.models import Run
 from generation.payloads import done_payload, error_payload, run_payload
 from generation.run_state import ENDED, LIVE, STATUS_OF_FINISH, Finish
@@ -50,6 +52,7 @@ class Claim:
     opening_seq: int
     stop_requested: bool
     silence_s: float
+    partial: str = ""  # the text that the answer begins with, where it continues another
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +91,64 @@ def access_run(user: User, run: object) -> Run:
         run_id = parse_id("g", run)
     except InvalidId:
         raise NotFound from None
-    found = (
-        Run.objects.filter(
-            Q(conversation__temporary_until__isnull=True)
-            | Q(conversation__temporary_until__gt=Now()),
-            id=run_id,
-            owner=user,
-            conversation__deleted_at__isnull=True,
-        )
-        .select_related("conversation")
-        .first()
-    )
+    found = _own_runs(user).filter(id=run_id).select_related("conversation").first()
     if found is None:
         raise NotFound
     return found
+
+
+def _own_runs(user: User) -> QuerySet[Run]:
+    return Run.objects.filter(
+        Q(conversation__temporary_until__isnull=True) | Q(conversation__temporary_until__gt=Now()),
+        owner=user,
+        conversation__deleted_at__isnull=True,
+    )
 
 
 def live_runs_of(conversation_id: uuid.UUID) -> list[Run]:
     """The conversation's queued and running runs, oldest first."""
     live = Run.objects.filter(conversation_id=conversation_id, status__in=LIVE)
     return list(live.order_by("id"))
+
+
+def refuse_live(conversation_id: uuid.UUID, message_id: uuid.UUID, param: str) -> None:
+    """Raise RunLive where the message is a reply that is still written, or is being answered.
+
+    RunStopping, which is worth waiting for, where that reply has been asked to stop.
+    """
+    for run in live_runs_of(conversation_id):
+        if message_id in (run.reply_id, run.parent_id):
+            raise live_error(run, param)
+
+
+def live_error(run: Run, param: str) -> RunLive:
+    """The conflict that names the live run."""
+    text = f"The answer {run.external_id} is still being written there. "
+    if run.stop_requested_at is not None:
+        text += "It is being stopped; try again in a moment."
+        return RunStopping(text, run=run.external_id, pool=run.pool_id, param=param)
+    return RunLive(text + "Wait for its end, or stop it.", param=param)
+
+
+def run_of_reply(conversation_id: uuid.UUID, reply_id: uuid.UUID) -> Run | None:
+    """The run, live or ended, whose reply is or will be this message."""
+    return Run.objects.filter(conversation_id=conversation_id, reply_id=reply_id).first()
+
+
+def live_run_of_own(user: User, reply_id: uuid.UUID) -> Run | None:
+    """The user's live run, in a conversation that is there for them, that writes this reply."""
+    return _own_runs(user).filter(reply_id=reply_id, status__in=LIVE).first()
+
+
+def continued_text(row: Run) -> str:
+    """The text that the run's answer begins with; empty where it continues none, or it is gone."""
+    if row.continues_id is None:
+        return ""
+    try:
+        return _reply_texts([row.continues_id]).get(row.continues_id, "")
+    except Unreadable:
+        # Its owner's key was destroyed; a claim that failed for it would be tried for ever.
+        return ""
 
 
 def recheck(claim: Claim) -> tuple[int, bool]:
@@ -151,6 +192,7 @@ def _claim_of(run_id: uuid.UUID) -> Claim:
         opening_seq=row.opening_seq,
         stop_requested=row.stop_requested_at is not None,
         silence_s=row.pool.silence_s,
+        partial=continued_text(row),
     )
 
 
@@ -196,14 +238,19 @@ def _done_if_ours(row: Run, epoch: int, outcome: Outcome) -> dict[str, object] |
 
 
 def _write_reply(row: Run, text: str) -> None:
-    """The reply, even an empty one, so that roles alternate; none where the parent is gone."""
+    """The reply, even an empty one, so that roles alternate; none where the parent is gone.
+
+    After a purge the text is not kept, only that there was an answer.
+    """
+    readable = services.lock_for_reply(row.conversation_id)
     added = services.add_reply(
         reply_id=row.reply_id,
         conversation_id=row.conversation_id,
         owner_id=row.owner_id,
         parent_id=row.parent_id,
-        text=text,
-        token_count=row.output_tokens,
+        text=text if readable else "",
+        # What another run has written is not in this run's count.
+        token_count=None if row.continues_id else row.output_tokens,
     )
     ledger.record(
         user_id=row.owner_id,
@@ -239,7 +286,7 @@ def run_ends(runs: Iterable[str]) -> dict[str, RunEnd | None]:
 def _reply_texts(reply_ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
     rows = Message.objects.filter(id__in=reply_ids).values_list("id", "owner_id", "content")
     return {
-        row_id: plain_text(decode_parts(open_sealed(owner_id, row_id, content)))
+        row_id: plain_text(open_parts(owner_id, row_id, content))
         for row_id, owner_id, content in rows
     }
 

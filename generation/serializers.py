@@ -1,4 +1,4 @@
-"""What the send accepts."""
+"""What send, regenerate and continue accept."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from rest_framework import serializers
 from accounts.errors import InvalidRequest
 from accounts.serializers import IdField, StrictCharField, StrictSerializer
 from conversations.content import InvalidContent, TextPart, checked_content
+from generation.continuation import ContinueRequest
+from generation.regenerate import RegenerateRequest
 from generation.send import ACTIVE_LEAF, SendRequest
 
 KEY_CHARACTERS = 200
@@ -45,6 +47,30 @@ def send_request(conversation: str | None, data: Any, key: str | None) -> SendRe
         model=values.get("model"),
         key=_checked_key(key),
     )
+
+
+class RegenerateSerializer(StrictSerializer):
+    """The body of a regenerate. No `model`: the one that answered before."""
+
+    model = StrictCharField(required=False, allow_null=True, max_length=64)
+
+
+def regenerate_request(
+    conversation: str, message: str, data: Any, key: str | None
+) -> RegenerateRequest:
+    """The request as `regenerate` takes it. Raises ValidationError, InvalidRequest for the key."""
+    body = RegenerateSerializer(data=data)
+    body.is_valid(raise_exception=True)
+    model = body.validated_data.get("model")
+    return RegenerateRequest(conversation, message, model, _checked_key(key))
+
+
+def continue_request(
+    conversation: str, message: str, data: Any, key: str | None
+) -> ContinueRequest:
+    """The request as `continue_reply` takes it: it has no fields. Raises the same."""
+    StrictSerializer(data=data).is_valid(raise_exception=True)
+    return ContinueRequest(conversation, message, _checked_key(key))
 
 
 def _checked_key(key: str | None) -> str | None:

@@ -13,7 +13,7 @@ from typing import Final
 from celery import shared_task
 from django.utils import timezone
 
-from generation import reaper
+from generation import chores, reaper
 from generation.models import IdempotencyKey
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,12 @@ KEYS_BATCHES: Final = 200
 def sweep() -> None:
     """Find what the fast path lost: dead owners, queued runs in no queue, ends without `done`."""
     reaper.sweep()
+
+
+@shared_task(name="generation.purge", ignore_result=True, time_limit=3600)
+def purge() -> int:
+    """Write the tombstones of what was deleted long enough ago; returns how many."""
+    return chores.purge()
 
 
 @shared_task(name="generation.forget_idempotency_keys", ignore_result=True, time_limit=600)

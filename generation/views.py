@@ -14,14 +14,31 @@ from accounts.ids import external_id
 from accounts.models import User
 from accounts.parsers import accepts_event_stream
 from conversations import access, selectors
+from conversations.conditional import etag_of
 from conversations.models import Conversation
-from conversations.serializers import ThreadQuery, conversation_item, message_item
-from conversations.tree import Node
+from conversations.serializers import (
+    ActiveLeafBody,
+    FeedbackBody,
+    ThreadQuery,
+    conversation_item,
+    feedback_item,
+    message_item,
+    versions_item,
+)
+from conversations.tree import Node, Versions
 from conversations.views import rename_view_body
 from generation import payloads, runs
 from generation.catalogue import models_for
+from generation.continuation import continue_reply
+from generation.deletion import delete, restore
+from generation.exceptions import RunStopping
+from generation.feedback import give_feedback
 from generation.models import Model, Run
+from generation.regenerate import regenerate
 from generation.run_response import (
+    MAY_WAIT,
+    AgainPlan,
+    AgainResponse,
     EndPlan,
     GatewayResponse,
     RunEndResponse,
@@ -30,8 +47,9 @@ from generation.run_response import (
 )
 from generation.scheduler import scheduler_sync
 from generation.send import send
-from generation.serializers import send_request
+from generation.serializers import continue_request, regenerate_request, send_request
 from generation.stop import request_stop
+from generation.switching import switch
 
 
 def _user(request: Request) -> User:
@@ -42,13 +60,32 @@ def _body(request: Request) -> dict[str, Any]:
     return cast("dict[str, Any]", request.data)  # BoundedJSONParser lets nothing else pass
 
 
-class SendView(APIView):
-    """`POST /v1/conversations/{c}/messages`; `new` for {c} makes the conversation too."""
+def _key(request: Request) -> str | None:
+    return request.headers.get("Idempotency-Key")
 
-    def post(self, request: Request, conversation: str) -> Response | GatewayResponse:
-        wanted = None if conversation == "new" else conversation
-        key = request.headers.get("Idempotency-Key")
-        run = send(_user(request), send_request(wanted, request.data, key))
+
+def _if_match(request: Request) -> str | None:
+    return request.headers.get("If-Match")
+
+
+class RunBeginView(APIView):
+    """What answers with a new run: its stream, or 202.
+
+    Where the answer below which it should stand is being stopped, the request waits for its end.
+    """
+
+    def handle_exception(  # type: ignore[override]  # Django takes any HttpResponse
+        self, exc: Exception
+    ) -> Response | GatewayResponse:
+        if isinstance(exc, RunStopping) and self._may_wait():
+            return AgainResponse(AgainPlan(exc.run, exc.pool))
+        return super().handle_exception(exc)
+
+    def _may_wait(self) -> bool:
+        scope = getattr(self.request._request, "scope", {})
+        return bool(scope.get(MAY_WAIT))
+
+    def begun(self, request: Request, run: Run) -> Response | GatewayResponse:
         if accepts_event_stream(request):
             return RunStreamResponse(
                 StreamPlan(run.external_id, 0, payloads.start_data(run), run.pool_id)
@@ -56,8 +93,33 @@ class SendView(APIView):
         return Response(payloads.run_payload(run), status=202)
 
 
+class SendView(RunBeginView):
+    """`POST /v1/conversations/{c}/messages`; `new` for {c} makes the conversation too."""
+
+    def post(self, request: Request, conversation: str) -> Response | GatewayResponse:
+        wanted = None if conversation == "new" else conversation
+        run = send(_user(request), send_request(wanted, request.data, _key(request)))
+        return self.begun(request, run)
+
+
+class RegenerateView(RunBeginView):
+    """`POST /v1/conversations/{c}/messages/{m}:regenerate`: a new version of the reply."""
+
+    def post(self, request: Request, conversation: str, message: str) -> Response | GatewayResponse:
+        wanted = regenerate_request(conversation, message, request.data, _key(request))
+        return self.begun(request, regenerate(_user(request), wanted))
+
+
+class ContinueView(RunBeginView):
+    """`POST /v1/conversations/{c}/messages/{m}:continue`: a new version that goes on with {m}."""
+
+    def post(self, request: Request, conversation: str, message: str) -> Response | GatewayResponse:
+        wanted = continue_request(conversation, message, request.data, _key(request))
+        return self.begun(request, continue_reply(_user(request), wanted))
+
+
 class ConversationView(APIView):
-    """`GET /v1/conversations/{c}`: the active branch from the leaf up. `PATCH`: rename."""
+    """`GET /v1/conversations/{c}`: the active branch from the leaf up; rename; delete."""
 
     def get(self, request: Request, conversation: str) -> Response:
         query = ThreadQuery(data=request.query_params.dict())
@@ -67,7 +129,7 @@ class ConversationView(APIView):
         before = wanted["before"] and access.access_message(_user(request), row, wanted["before"])
         live = runs.live_runs_of(row.id)
         # After the live runs: one that ends in between is then seen as both, never as neither.
-        row.refresh_from_db(fields=["active_leaf_id"])
+        row.refresh_from_db(fields=["active_leaf_id", "revision"])
         page = selectors.messages_page(
             row,
             row.active_leaf_id,
@@ -75,32 +137,70 @@ class ConversationView(APIView):
             wanted["limit"],
             live=[Node(run.reply_id, run.parent_id, "assistant") for run in live],
         )
-        return Response(_detail(row, page, live))
+        detail = _detail(_user(request), row, page, live)
+        return Response(detail, headers={"ETag": etag_of(row.revision)})
 
     def patch(self, request: Request, conversation: str) -> Response:
-        return Response(rename_view_body(_user(request), conversation, _body(request)))
+        user, body = _user(request), _body(request)
+        return Response(rename_view_body(user, conversation, body, _if_match(request)))
+
+    def delete(self, request: Request, conversation: str) -> Response:
+        delete(_user(request), conversation, _if_match(request))
+        return Response(status=204)
+
+
+class RestoreView(APIView):
+    """`POST /v1/conversations/{c}:restore`: undo a delete, until the purge."""
+
+    def post(self, request: Request, conversation: str) -> Response:
+        row = restore(_user(request), conversation)
+        return Response(conversation_item(selectors.item_of(row)))
+
+
+class ActiveLeafView(APIView):
+    """`PUT /v1/conversations/{c}/active_leaf`: show the newest leaf below a message."""
+
+    def put(self, request: Request, conversation: str) -> Response:
+        body = ActiveLeafBody(data=request.data)
+        body.is_valid(raise_exception=True)
+        message = body.validated_data["message"]
+        row = switch(_user(request), conversation, message, _if_match(request))
+        item = conversation_item(selectors.item_of(row))
+        return Response(item, headers={"ETag": etag_of(row.revision)})
+
+
+class FeedbackView(APIView):
+    """`POST /v1/messages/{m}/feedback`: replaces what was said before; null takes it back."""
+
+    def post(self, request: Request, message: str) -> Response:
+        body = FeedbackBody(data=request.data)
+        body.is_valid(raise_exception=True)
+        rating, reason = body.validated_data["rating"], body.validated_data["reason"]
+        give_feedback(_user(request), message, rating, reason)
+        return Response({"rating": rating, "reason": reason})
 
 
 def _detail(
-    row: Conversation, page: selectors.MessagesPage, live: Sequence[Run]
+    user: User, row: Conversation, page: selectors.MessagesPage, live: Sequence[Run]
 ) -> dict[str, object]:
     """The conversation as its detail shows it; messages oldest first, each reply with its run."""
-    ended = {run.reply_id: run for run in _runs_of(page)}
+    replies = [message.id for message in page.messages if message.role == "assistant"]
+    ended = {run.reply_id: run for run in Run.objects.filter(reply_id__in=replies)}
+    feedback = selectors.feedback_of(user, replies)
     return {
         **conversation_item(selectors.item_of(row)),
         "messages": [
-            {**message_item(message), "run": _run_of_reply(ended.get(message.id))}
+            {
+                **message_item(message),
+                "run": _run_of_reply(ended.get(message.id)),
+                "feedback": feedback_item(feedback.get(message.id)),
+            }
             for message in page.messages
         ],
         "has_more_before": page.before is not None,
         "before": external_id("m", page.before) if page.before else None,
-        "live_runs": [_live_run(run) for run in live],
+        "live_runs": [_live_run(run, page.live.get(run.reply_id)) for run in live],
     }
-
-
-def _runs_of(page: selectors.MessagesPage) -> list[Run]:
-    replies = [message.id for message in page.messages if message.role == "assistant"]
-    return list(Run.objects.filter(reply_id__in=replies)) if replies else []
 
 
 def _run_of_reply(run: Run | None) -> dict[str, object] | None:
@@ -115,13 +215,14 @@ def _run_of_reply(run: Run | None) -> dict[str, object] | None:
     }
 
 
-def _live_run(run: Run) -> dict[str, object]:
+def _live_run(run: Run, versions: Versions | None) -> dict[str, object]:
     return {
         "id": run.external_id,
         "reply_id": external_id("m", run.reply_id),
         "parent_id": external_id("m", run.parent_id),
         "status": run.status,
         "model": run.model_used,
+        "versions": versions and versions_item(versions),
     }
 
 

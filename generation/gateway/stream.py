@@ -84,10 +84,17 @@ async def _close_when_gone(receive: Receive, viewer: Viewer) -> None:
 
 async def write_end(hub: Hub, plan: EndPlan, receive: Receive, send: Send) -> None:
     """Answer with the run as JSON: 200 once it has ended, 202 where that takes too long."""
-    viewer = await hub.attach(plan.run, plan.pool, 0)
+    await wait_end(hub, plan.run, plan.pool, plan.wait_s, receive)
+    payload = await in_database(runs.payload_of, plan.run)
+    await write_json(send, 200 if payload["status"] in ENDED else 202, payload)
+
+
+async def wait_end(hub: Hub, run: str, pool: str, wait_s: float, receive: Receive) -> None:
+    """Return once `run` has ended, after `wait_s`, or when the client has gone."""
+    viewer = await hub.attach(run, pool, 0)
     gone = asyncio.create_task(_close_when_gone(receive, viewer))
     try:
-        async with asyncio.timeout(plan.wait_s):
+        async with asyncio.timeout(wait_s):
             async for _ in viewer.chunks():
                 pass
     except TimeoutError:
@@ -95,8 +102,6 @@ async def write_end(hub: Hub, plan: EndPlan, receive: Receive, send: Send) -> No
     finally:
         gone.cancel()
         hub.detach(viewer)
-    payload = await in_database(runs.payload_of, plan.run)
-    await write_json(send, 200 if payload["status"] in ENDED else 202, payload)
 
 
 async def write_json(

@@ -27,10 +27,14 @@ class PromptTooLong(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the engine is given, and how many tokens it may answer with."""
+    """What the engine is given, and how many tokens it may answer with.
+
+    `partial`: the beginning of the answer, to go on after; empty where the engine cannot do that.
+    """
 
     messages: tuple[ChatMessage, ...]
     max_tokens: int
+    partial: str = ""
 
 
 async def build_prompt(claim: Claim, engine: Engine) -> Prompt:
@@ -40,16 +44,18 @@ async def build_prompt(claim: Claim, engine: Engine) -> Prompt:
     """
     turns, context_tokens = await in_database(_load, claim)
     answer_tokens = min(claim.answer_tokens, context_tokens // 2)
+    partial = claim.partial if engine.can_continue else ""
+    begun = (ChatMessage("assistant", partial),) if partial else ()
     turns = _drop_hopeless(turns, context_tokens)
     while True:
         messages = _messages(turns)
-        room = context_tokens - await engine.count_tokens(messages)
+        room = context_tokens - await engine.count_tokens(messages + begun)
         if room >= answer_tokens:
-            return Prompt(messages, answer_tokens)
+            return Prompt(messages, answer_tokens, partial)
         if len(turns) > 1:
             turns = without_oldest(turns)
         elif room >= MIN_ANSWER_TOKENS:
-            return Prompt(messages, room)
+            return Prompt(messages, room, partial)
         else:
             raise PromptTooLong
 

@@ -99,6 +99,14 @@ class RunBuffer:
         self._pending.append((name, data))
         self.given += 1
 
+    def begin_anew(self) -> None:
+        """The answer is written from its beginning again: an empty `snapshot` drops its text."""
+        self._check_open()
+        self._pending = [item for item in self._pending if not isinstance(item[1], str)]
+        self._pieces, self._text_bytes = [""], 0
+        self._wants_snapshot = True
+        self.given += 1
+
     def want_snapshot(self) -> None:
         """A reader needs the whole text; it replaces the text that is still pending."""
         if not self.sealed:

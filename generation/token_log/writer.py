@@ -101,6 +101,12 @@ class RunWriter:
         if urgent:
             self._sender.kick()
 
+    def begin_anew(self) -> None:
+        """Drop the text so far: the answer is written again from its beginning."""
+        self._check()
+        self.buffer.begin_anew()
+        self._has_text = False
+
     async def flush(self) -> None:
         """Returns when everything given so far is in the log. Waits while Redis is away."""
         self._check()

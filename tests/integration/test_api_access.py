@@ -22,10 +22,15 @@ user = User.objects.create_user(email, "a long enough password", name="Eve")
 print(json.dumps({"email": user.email, "token": tokens.create(user, "tests")[1]}))
 """
 
-MISSING = {"c": "c_" + "0" * 32, "g": "g_" + "0" * 32, "m": "m_" + "0" * 32}
+MISSING = {
+    "c": "c_" + "0" * 32,
+    "g": "g_" + "0" * 32,
+    "m": "m_" + "0" * 32,
+    "r": "m_" + "0" * 32,
+}
 WRONG_KINDS = ["c_", "x" * 32, "g_" + "A" * 32, "c_00000000-0000-0000-0000-000000000000", "%00"]
 
-# (method, path, body); {c}, {g}, {m} are the owner's conversation, run and reply.
+# (method, path, body); {c}, {g}, {m}, {r} are the owner's conversation, live run, its message and reply.
 OWNED: list[tuple[str, str, object]] = [
     ("GET", "/v1/conversations/{c}", None),
     ("GET", "/v1/conversations/{c}?before={m}", None),
@@ -35,6 +40,13 @@ OWNED: list[tuple[str, str, object]] = [
     ("GET", "/v1/runs/{g}", None),
     ("GET", "/v1/runs/{g}/stream", None),
     ("POST", "/v1/runs/{g}:stop", None),
+    ("DELETE", "/v1/conversations/{c}", None),
+    ("POST", "/v1/conversations/{c}:restore", None),
+    ("PUT", "/v1/conversations/{c}/active_leaf", {"message": "{m}"}),
+    ("POST", "/v1/conversations/{c}/messages/{m}:regenerate", {}),
+    ("POST", "/v1/conversations/{c}/messages/{m}:continue", {}),
+    ("POST", "/v1/messages/{m}/feedback", {"rating": "up"}),
+    ("POST", "/v1/messages/{r}/feedback", {"rating": None}),
 ]
 OWN: list[tuple[str, str, object]] = [
     ("GET", "/v1/conversations", None),
@@ -63,8 +75,17 @@ def ids(stack: Stack) -> Iterator[dict[str, str]]:
     hold = stack.hold("access")
     content = directive(tokens=2, hold="access", hold_after=1)
     run = post_message(url, ada.headers, content)
-    yield {"c": run["conversation"], "g": run["id"], "m": run["user_msg"]}
+    yield _ids(run)
     hold.unlink()
+
+
+def _ids(run: dict[str, Any]) -> dict[str, str]:
+    return {
+        "c": run["conversation"],
+        "g": run["id"],
+        "m": run["user_msg"],
+        "r": run["reply_msg"],
+    }
 
 
 def _ask(
@@ -134,7 +155,7 @@ def test_nobody_and_the_disabled_are_401(
 def test_ids_of_the_wrong_kind_are_missing_too(
     stack: Stack, ids: dict[str, str], wanted: tuple[str, str, object], given: str
 ) -> None:
-    kind = "c" if "{c}" in wanted[1] else "g"
+    kind = next(kind for kind in "cgmr" if f"{{{kind}}}" in wanted[1])
     answer = _ask(stack, stack.people["ada"].headers, wanted, {**ids, kind: given})
     _assert_error(answer, 404, "not_found")
 
@@ -167,7 +188,7 @@ def test_an_expired_temporary_conversation_is_gone_with_its_runs(stack: Stack) -
             "WHERE id = (SELECT conversation_id FROM generation_run WHERE id::text = %s)",
             [_uuid(run["id"])],
         )
-    ids = {"c": made, "g": run["id"], "m": run["user_msg"]}
+    ids = _ids(run)
     for wanted in OWNED:
         _assert_error(_ask(stack, ada.headers, wanted, ids), 404, "not_found")
 

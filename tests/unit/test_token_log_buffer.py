@@ -175,6 +175,24 @@ def test_a_wanted_snapshot_replaces_pending_text_once() -> None:
     assert buffer.idle
 
 
+def test_an_answer_that_begins_anew_drops_its_text() -> None:
+    buffer = _buffer("the old beginning")
+    buffer.add_text(" and more")
+    buffer.add_event("notice", b"{}")
+    buffer.begin_anew()
+    buffer.add_text("New")
+    assert buffer.whole_text == "New"
+    events = buffer.next_events()
+    assert [(event.seq, event.name) for event in events] == [(2, "snapshot"), (3, "notice")]
+    assert event_text(events[0]) == "New"
+    buffer.confirm(3)
+    buffer.add_text("er")
+    assert _names(buffer) == [(4, "delta")]
+    buffer.seal()
+    with pytest.raises(LogClosed):
+        buffer.begin_anew()
+
+
 def test_what_was_taken_back_is_never_sent_again() -> None:
     buffer = _buffer()
     buffer.add_text("bad")
@@ -240,6 +258,11 @@ class OwnerAndLog(RuleBasedStateMachine):
     def notice(self) -> None:
         self.notices += 1
         self.buffer.add_event("notice", encode_data({"n": self.notices}))
+
+    @rule()
+    def begin_anew(self) -> None:
+        self.buffer.begin_anew()
+        self.written = ""
 
     @rule()
     def ask_for_a_snapshot(self) -> None:

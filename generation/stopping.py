@@ -1,0 +1,61 @@
+"""How a live run is stopped, whoever asks: recorded in PostgreSQL first, then told."""
+
+from __future__ import annotations
+
+import logging
+
+from django.utils import timezone
+from redis.exceptions import RedisError
+
+from generation import runs
+from generation.events import Event, encode_data
+from generation.models import Run
+from generation.redis_clients import token_log
+from generation.run_state import LIVE
+from generation.scheduler import scheduler_sync
+from generation.token_log.commands import Batch
+
+log = logging.getLogger(__name__)
+
+
+def stop_run(row: Run) -> None:
+    """Stop the run, with the partial answer kept. Stopping twice, or an ended run, changes nothing.
+
+    A queued run is ended here. For a running one its owner is told: by the flag that every append
+    returns, and directly on its channel.
+    """
+    Run.objects.filter(id=row.id, status__in=LIVE, stop_requested_at__isnull=True).update(
+        stop_requested_at=timezone.now()
+    )
+    if not _end_if_queued(row):
+        _tell_owner(row)
+
+
+def _end_if_queued(row: Run) -> bool:
+    last_seq = row.opening_seq + 1
+    text = runs.continued_text(row)
+    done = runs.end_queued(row.id, runs.Outcome("user_stopped", text, last_seq))
+    if done is None:
+        return False
+    try:
+        scheduler_sync().remove(row.external_id, row.pool_id)
+        _append_done(row.external_id, Event(last_seq, "done", encode_data(done)))
+    except RedisError:
+        # The end is in PostgreSQL: gateways look there, and a claim finds nothing to claim.
+        log.warning("stop of %s not told", row, extra={"action": "stop_not_told"})
+    return True
+
+
+def _append_done(run: str, done: Event) -> None:
+    log_ = token_log()
+    reply = log_.append(Batch(run, epoch=0, expected_seq=done.seq - 1, events=[done]))
+    log_.tell(reply.watchers, run, reply.last_seq, [done])
+
+
+def _tell_owner(row: Run) -> None:
+    try:
+        owner = token_log().request_stop(row.external_id)
+        if owner:
+            token_log().tell_stop(owner, row.external_id)
+    except RedisError:
+        log.warning("stop of %s not told", row, extra={"action": "stop_not_told"})
