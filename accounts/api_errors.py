@@ -29,6 +29,7 @@ from rest_framework.views import set_rollback
 
 from accounts import errors
 from accounts.authentication import REALM
+from accounts.keys import KeyDestroyed
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,13 @@ class UnsupportedMediaType(errors.ApiError):
 
     code = "unsupported_media_type"
     http_status = 415
+
+
+class TextDestroyed(errors.ApiError):
+    """The texts of this account were destroyed for good, and it can hold no new ones."""
+
+    code = "text_destroyed"
+    http_status = 403
 
 
 class InternalError(errors.ApiError):
@@ -103,6 +111,8 @@ def to_api_error(exc: Exception) -> errors.ApiError:
             "a service is away: %s", type(exc).__name__, extra={"action": "dependency_away"}
         )
         return errors.Unavailable(retry_after_s=UNAVAILABLE_RETRY_S)
+    if isinstance(exc, KeyDestroyed):
+        return TextDestroyed()
     return _of_django(exc) or _unexpected(exc)
 
 

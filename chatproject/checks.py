@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
 from django.core import checks
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.db import OperationalError, ProgrammingError
+from psycopg_pool import PoolTimeout
 
+from accounts import keys
+from accounts.routers import KEYS
+from accounts.sealing import FORMAT_SEALED
+from conversations.models import Message
 from generation.engines import parse_profiles
 from generation.engines.profiles import InvalidProfiles
 
@@ -36,6 +43,26 @@ def limits(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             )
         ]
     return []
+
+
+@register(Tags.database)
+def keys_of_these_texts(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Sealed texts beside an empty keys database: new keys would be made, and the old texts lost
+    from sight.
+    """
+    if KEYS not in (databases or ()) or KEYS not in settings.DATABASES:
+        return []
+    try:
+        newest = Message.objects.order_by("-id").values_list("content", flat=True)[:100]
+        if not any(bytes(content)[:1] == FORMAT_SEALED for content in newest) or keys.has_any():
+            return []
+    except (OperationalError, PoolTimeout, ProgrammingError):
+        return []  # away, or not migrated yet: the command itself will say so
+    problem = "There are sealed texts, but the keys database has no keys."
+    hint = "Is KEYS_DATABASE_URL the one these texts were written with? See docs/sealing.md."
+    return [Error(problem, hint=hint, id="chatproject.E003")]
 
 
 @register(deploy=True)

@@ -10,6 +10,7 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from accounts import keys
 from accounts.api_errors import AWAY
 from generation.redis_clients import token_log
 
@@ -26,6 +27,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
     """200 when every part answers, else 503; each part is named with `ok` or `away`."""
     parts = {
         "database": _state(_ask_database),
+        "keys": _state(keys.ask),
         "token_logs": _state(lambda: token_log().states([])),
         "cache": _state(lambda: cache.get("readyz")),
     }

@@ -6,6 +6,8 @@ import asyncio
 import signal
 from typing import Any
 
+from accounts import keys
+from accounts.aio import in_database
 from generation.gateway.process import close_hub, hub
 from generation.gateway.stream import Receive, Send
 
@@ -13,6 +15,11 @@ from generation.gateway.stream import Receive, Send
 async def lifespan(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """ASGI lifespan: subscribe at the start, drain at SIGTERM, close at the end."""
     await receive()
+    try:
+        await in_database(keys.check_at_start)
+    except keys.KeysUnavailable as problem:
+        await send({"type": "lifespan.startup.failed", "message": str(problem)})
+        return
     await hub()
     _drain_at_sigterm(asyncio.get_running_loop())
     await send({"type": "lifespan.startup.complete"})

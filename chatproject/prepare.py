@@ -1,4 +1,4 @@
-"""Brings database and static files up to date in one process: four commands, one start of Django.
+"""Brings database and static files up to date in one process: a few commands, one start of Django.
 
 What `ensure_admin` says holds a password, so it goes to the supervisor marked, not straight to the
 screen.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from io import StringIO
+
+from accounts.routers import KEYS
 
 ADMIN_MARK = "@@admin "
 
@@ -31,7 +33,9 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     except OperationalError as error:
-        sys.stderr.write(f"The server in DATABASE_URL cannot be reached: {error}\n")
+        sys.stderr.write(
+            f"The server in DATABASE_URL or KEYS_DATABASE_URL cannot be reached: {error}\n"
+        )
         return 1
     return 0
 
@@ -48,6 +52,12 @@ def _migrate() -> None:
         sys.stdout.write(f"Applying {len(missing)} migrations\n")
         sys.stdout.flush()
     call_command("migrate", interactive=False, verbosity=0, skip_checks=True)
+    call_command(
+        "migrate", "keystore", database=KEYS, interactive=False, verbosity=0, skip_checks=True
+    )
+    # Only now can it be seen whether the master keys fit what is in the database.
+    call_command("check", databases=[KEYS])
+    call_command("seal_texts")
 
 
 def _ensure_admin() -> None:

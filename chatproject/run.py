@@ -26,7 +26,7 @@ from chatproject.embedded.problems import MIB, require_free_space
 from chatproject.embedded.processes import StopStep
 from chatproject.prepare import ADMIN_MARK
 from chatproject.run_options import CHECKOUT, LOOPBACK, Options, check_ports, read_options
-from chatproject.run_support import Readiness, secret_key, write_private
+from chatproject.run_support import Readiness, master_keys, secret_key, write_private
 from chatproject.supervisor import Command, Service, Supervisor, source_changes
 
 # The order of the stop is the reverse: first nobody new comes in, then runs end or are handed over,
@@ -34,6 +34,9 @@ from chatproject.supervisor import Command, Service, Supervisor, source_changes
 DATABASE_STAGE, REDIS_STAGE, ENGINE_STAGE, WORKER_STAGE, WEB_STAGE = range(5)
 
 POOL = "demo"
+KEYS_DATABASE = "chat_keys"
+# An engine writes text and opens none.
+NOT_FOR_ENGINES = ("MASTER_KEYS", "KEYS_DATABASE_URL", "DATABASE_URL", "SECRET_KEY")
 REPLICA = "demo-1"
 # Logs, static files and the database's write-ahead log; the model asks for its own room.
 RUNNING_BYTES = 300 * MIB
@@ -106,6 +109,7 @@ class Run:
             "PYTHONUNBUFFERED": "1",
             "DJANGO_SETTINGS_MODULE": "chatproject.settings",
             "SECRET_KEY": secret,
+            "MASTER_KEYS": os.environ.get("MASTER_KEYS") or master_keys(self._options.var),
             "STATIC_ROOT": os.environ.get("STATIC_ROOT") or str(self._options.var / "static"),
             "GPU_POOL": POOL,
             "GPU_REPLICA": REPLICA,
@@ -128,6 +132,14 @@ class Run:
                 self._console.say(f"Its data is in {postgres.home}: its user cannot pass to here")
             self._supervisor.add(postgres, DATABASE_STAGE)
             self._environment["DATABASE_URL"] = postgres.url
+            if not self._environment.get("KEYS_DATABASE_URL"):
+                self._environment["KEYS_DATABASE_URL"] = postgres.create_database(KEYS_DATABASE)
+        elif not self._environment.get("KEYS_DATABASE_URL"):
+            raise SetupProblem(
+                "With a DATABASE_URL of yours, set KEYS_DATABASE_URL too: an empty database of its "
+                "own, on the same server or another, for the keys that open people's texts "
+                "(docs/sealing.md)."
+            )
 
     def _start_valkey(self) -> None:
         if not self._environment.get("REDIS_URL"):
@@ -158,7 +170,8 @@ class Run:
         """Start the engine on a free port of this machine; where and with which key it answers."""
         model = self._options.model_file or self._demo_weights()
         port, key = free_port(), secrets.token_urlsafe(24)
-        environment = {**self._environment, "ENGINE_API_KEY": key}
+        environment = {k: v for k, v in self._environment.items() if k not in NOT_FOR_ENGINES}
+        environment["ENGINE_API_KEY"] = key
         if not openmp.is_installed():
             directory = openmp.library_directory(self._options.var / "lib", self._console.say)
             others = environment.get("LD_LIBRARY_PATH")

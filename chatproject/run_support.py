@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from accounts.key_ring import new_entry
 from chatproject.console import Console
 from chatproject.run_options import Options
 
@@ -31,6 +32,14 @@ def secret_key(var: Path) -> str:
     path = var / "secret-key"
     if not path.exists():
         write_private(path, secrets.token_urlsafe(50))
+    return path.read_text().strip()
+
+
+def master_keys(var: Path) -> str:
+    """The ring that wraps this directory's data keys. Without it no text here opens again."""
+    path = var / "master-keys"
+    if not path.exists():
+        write_private(path, new_entry("k1"))
     return path.read_text().strip()
 
 

@@ -35,6 +35,7 @@ INSTALLED_APPS = [
     "channels",
     "csp",
     "accounts",
+    "accounts.keystore",
     "conversations",
     "quotas",
     "safety",
@@ -92,6 +93,20 @@ DATABASES["default"]["OPTIONS"] = {
 }
 # Checked as the pool hands them out: a restart of PostgreSQL would else cost an error for each.
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+
+# The users' data keys, wrapped by the first of MASTER_KEYS (id:base64,id:base64): a database of
+# their own, so that no copy of the content holds what opens it. A look-up gives its connection back
+# at once, so a few are enough. What is missing or wrong here: accounts/checks.py.
+MASTER_KEYS: str = env.str("MASTER_KEYS", default="")
+KEYS_DATABASE_URL: str = env.str("KEYS_DATABASE_URL", default="")
+if KEYS_DATABASE_URL:
+    DATABASES["keys"] = env.db_url("KEYS_DATABASE_URL")
+    DATABASES["keys"]["OPTIONS"] = {
+        **DATABASES["keys"].get("OPTIONS", {}),
+        "pool": {"min_size": 0, "max_size": 4, "timeout": 5, "reconnect_timeout": 5},
+    }
+    DATABASES["keys"]["CONN_HEALTH_CHECKS"] = True
+DATABASE_ROUTERS = ["accounts.routers.KeysRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL: str = env.str("REDIS_URL")

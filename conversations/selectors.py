@@ -18,7 +18,7 @@ from accounts.models import User
 from conversations.content import TextPart, plain_text
 from conversations.list_cursor import Place, parse_place, write_place
 from conversations.models import Conversation, Feedback
-from conversations.sealed import open_parts, open_reason, open_title
+from conversations.sealed import readable_parts, readable_reason, readable_title
 from conversations.tree import Node, Versions, with_live
 
 MAX_MOVED = 1_000
@@ -46,7 +46,10 @@ class ConversationsPage:
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
-    """A message with its content in clear. `versions` counts stored and live ones."""
+    """A message with its content in clear. `versions` counts stored and live ones.
+
+    Not `readable`: its text is lost for good, and `content` is empty.
+    """
 
     id: UUID
     parent_id: UUID | None
@@ -54,6 +57,7 @@ class MessageView:
     content: tuple[TextPart, ...]
     created: datetime
     versions: Versions
+    readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ def item_of(conversation: Conversation) -> ConversationItem:
     """One conversation as a list shows it. No query."""
     return ConversationItem(
         id=conversation.pk,
-        title=open_title(conversation.owner_id, conversation.pk, conversation.title),
+        title=readable_title(conversation.owner_id, conversation.pk, conversation.title),
         active_leaf_id=conversation.active_leaf_id,
         last_activity=conversation.last_activity,
         created=conversation.created,
@@ -171,7 +175,7 @@ def _item(owner_id: UUID, row: Sequence[Any]) -> ConversationItem:
     row_id, title, active_leaf_id, last_activity, created, _place = row
     return ConversationItem(
         id=row_id,
-        title=open_title(owner_id, row_id, title),
+        title=readable_title(owner_id, row_id, title),
         active_leaf_id=active_leaf_id,
         last_activity=last_activity,
         created=created,
@@ -291,7 +295,7 @@ def feedback_of(user: User, message_ids: Sequence[UUID]) -> dict[UUID, FeedbackV
         return {}
     rows = Feedback.objects.filter(message_id__in=message_ids, user_id=user.pk)
     return {
-        row.message_id: FeedbackView(row.rating, open_reason(user.pk, row.pk, row.reason))
+        row.message_id: FeedbackView(row.rating, readable_reason(user.pk, row.pk, row.reason))
         for row in rows
     }
 
@@ -338,13 +342,15 @@ def _with_all_live(
 
 def _view(row: Sequence[Any], versions: Versions) -> MessageView:
     row_id, parent_id, owner_id, role, content, _token_count, created = row
+    parts = readable_parts(owner_id, row_id, content)
     return MessageView(
         id=row_id,
         parent_id=parent_id,
         role=role,
-        content=tuple(open_parts(owner_id, row_id, content)),
+        content=tuple(parts or ()),
         created=created,
         versions=versions,
+        readable=parts is not None,
     )
 
 
@@ -353,7 +359,7 @@ def _path_message(row: Sequence[Any]) -> PathMessage:
     return PathMessage(
         id=row_id,
         role=role,
-        text=plain_text(open_parts(owner_id, row_id, content)),
+        text=plain_text(readable_parts(owner_id, row_id, content) or ()),
         token_count=token_count,
         created=created,
     )

@@ -89,12 +89,13 @@ def conversation_item(item: ConversationItem) -> dict[str, object]:
 
 
 def message_item(message: MessageView) -> dict[str, object]:
-    """`{"id", "parent_id", "role", "content", "created", "versions"}`."""
+    """`{"id", "parent_id", "role", "content", "readable", "created", "versions"}`."""
     return {
         "id": external_id("m", message.id),
         "parent_id": _message_id(message.parent_id),
         "role": message.role,
         "content": list(message.content),
+        "readable": message.readable,
         "created": iso_time(message.created),
         "versions": versions_item(message.versions),
     }

@@ -18,9 +18,10 @@ from django.utils import timezone
 from accounts.errors import InvalidRequest
 from accounts.ids import new_id
 from accounts.models import User
+from accounts.sealing import KeyDestroyed
 from conversations.content import TextPart, clean_text, plain_text, text_content
 from conversations.models import KEPT_ACTIVITIES, Conversation, Feedback, Message
-from conversations.sealed import open_title, seal_parts, seal_reason, seal_title
+from conversations.sealed import readable_title, seal_parts, seal_reason, seal_title
 from conversations.titles import InvalidTitle, checked_title, drawn_title
 
 
@@ -56,7 +57,7 @@ def rename(conversation: Conversation, title: str) -> None:
 
 def title_of(conversation: Conversation) -> str:
     """The title in clear; "" where there is none yet."""
-    return open_title(conversation.owner_id, conversation.pk, conversation.title)
+    return readable_title(conversation.owner_id, conversation.pk, conversation.title)
 
 
 def _checked(title: str) -> str:
@@ -129,9 +130,13 @@ def add_reply(
     """Insert the assistant's message of an ended run. False, and no row, where the parent is gone.
 
     Never fails on what the model wrote: NUL and lone surrogates become U+FFFD (`clean_text`), and
-    an empty text is a message without parts.
+    an empty text is a message without parts. An owner whose key was destroyed meanwhile gets a
+    message without bytes: the run must end, and its text was to be lost.
     """
-    parts = text_content(clean_text(text))
+    try:
+        content = seal_parts(owner_id, reply_id, text_content(clean_text(text)))
+    except KeyDestroyed:
+        content = b""
     with connection.cursor() as cursor:
         cursor.execute(
             _ADD_REPLY,
@@ -140,7 +145,7 @@ def add_reply(
                 "owner": owner_id,
                 "conversation": conversation_id,
                 "parent": parent_id,
-                "content": seal_parts(owner_id, reply_id, parts),
+                "content": content,
                 "token_count": token_count,
                 "created": timezone.now(),
             },

@@ -20,11 +20,10 @@ from django.utils import timezone
 from accounts.errors import NotFound
 from accounts.ids import InvalidId, parse_id
 from accounts.models import User
-from accounts.sealing import Unreadable
 from conversations import services
 from conversations.content import plain_text
 from conversations.models import Message
-from conversations.sealed import open_parts
+from conversations.sealed import readable_parts
 from generation.events import encode_data
 from generation.exceptions import RunLive, RunStopping
 from generation.models import Run
@@ -144,11 +143,8 @@ def continued_text(row: Run) -> str:
     """The text that the run's answer begins with; empty where it continues none, or it is gone."""
     if row.continues_id is None:
         return ""
-    try:
-        return _reply_texts([row.continues_id]).get(row.continues_id, "")
-    except Unreadable:
-        # Its owner's key was destroyed; a claim that failed for it would be tried for ever.
-        return ""
+    # Also empty where it can no longer be read: a claim that failed for it would be tried for ever.
+    return _reply_texts([row.continues_id]).get(row.continues_id, "")
 
 
 def recheck(claim: Claim) -> tuple[int, bool]:
@@ -286,7 +282,7 @@ def run_ends(runs: Iterable[str]) -> dict[str, RunEnd | None]:
 def _reply_texts(reply_ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
     rows = Message.objects.filter(id__in=reply_ids).values_list("id", "owner_id", "content")
     return {
-        row_id: plain_text(open_parts(owner_id, row_id, content))
+        row_id: plain_text(readable_parts(owner_id, row_id, content) or ())
         for row_id, owner_id, content in rows
     }
 

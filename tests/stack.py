@@ -127,6 +127,7 @@ class Stack:
             {
                 **os.environ,
                 "DATABASE_URL": _create_database(name),
+                "KEYS_DATABASE_URL": _create_database(f"{name}_keys"),
                 "REDIS_URL": redis_url or _redis_database(redis_db),
                 "ENGINE_PROFILES": json.dumps({"sim": {**profile, "context_tokens": 32_768}}),
                 "STATIC_ROOT": str(ROOT / "var" / "test-static"),
@@ -163,6 +164,7 @@ class Stack:
 
     def _prepare(self) -> None:
         self.manage("migrate", "--verbosity", "0")
+        self.manage("migrate", "keystore", "--database", "keys", "--verbosity", "0")
         self.manage("ensure_demo")
         self.manage("collectstatic", "--noinput", "--verbosity", "0")
         people = json.loads(self.manage("shell", "--verbosity", "0", "-c", _MAKE_PEOPLE))

@@ -17,6 +17,7 @@ from celery.worker import state
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from accounts import keys
 from generation.engines import EngineProfile, parse_profiles
 from generation.models import Pool
 from generation.orchestrator import work_one
@@ -48,6 +49,7 @@ class GpuStep(bootsteps.StartStopStep):
             )
 
     def start(self, worker: Any) -> None:
+        keys.check_at_start()  # a worker that cannot store an answer must not begin one
         profile = _profile_of(settings.GPU_POOL)
         self._thread = LoopThread()
         self._thread.start()

@@ -25,7 +25,10 @@ from tests.stack import ROOT
 pytestmark = [pytest.mark.journey, pytest.mark.timeout(900)]
 
 # What the test run has set for itself; a newcomer's shell has none of it.
-OWN_VARIABLES = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "STATIC_ROOT", "DJANGO_SETTINGS_MODULE")
+OWN_VARIABLES = (
+    *("DATABASE_URL", "KEYS_DATABASE_URL", "REDIS_URL", "SECRET_KEY", "MASTER_KEYS"),
+    *("STATIC_ROOT", "DJANGO_SETTINGS_MODULE"),
+)
 READY_S = 300
 NEW_PASSWORD = "correct horse battery staple"
 

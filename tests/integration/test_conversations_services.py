@@ -15,6 +15,7 @@ from django.utils import timezone
 from accounts.errors import InvalidRequest
 from accounts.ids import new_id
 from accounts.models import User
+from accounts.sealing import open_sealed
 from conversations.access import access_conversation
 from conversations.content import text_content
 from conversations.models import KEPT_ACTIVITIES, Conversation, Message
@@ -97,7 +98,7 @@ def test_what_a_model_wrote_can_always_be_stored(conversation: Conversation) -> 
 def test_an_empty_reply_has_no_parts(conversation: Conversation) -> None:
     reply = reply_to(ask(conversation), "")
     assert message_text(conversation.pk, reply.pk) == ""
-    assert bytes(reply.content).endswith(b"[]")
+    assert open_sealed("content", reply.owner_id, reply.pk, reply.content) == b"[]"
 
 
 def test_a_reply_whose_question_is_gone_is_none_and_breaks_nothing(

@@ -13,10 +13,10 @@ from django.utils import timezone
 from redis import Redis
 
 from accounts.models import User
-from accounts.sealing import open_sealed
 from conversations import services
-from conversations.content import decode_parts, plain_text, text_content
+from conversations.content import plain_text, text_content
 from conversations.models import Message
+from conversations.sealed import open_parts
 from generation import reaper, runs
 from generation.events import Event, encode_data
 from generation.models import Model, Pool, Run
@@ -80,7 +80,7 @@ def _log(run: Run, texts: Sequence[str], *, leased: bool = False) -> None:
 
 def _stored(run: Run) -> str:
     reply = Message.objects.get(id=run.reply_id)
-    return plain_text(decode_parts(open_sealed(reply.owner_id, reply.id, reply.content)))
+    return plain_text(open_parts(reply.owner_id, reply.id, reply.content))
 
 
 def _names(run: Run, after: int = 0) -> list[tuple[int, str]]:

@@ -13,6 +13,7 @@ import pytest
 from chatproject import openmp
 from chatproject.demo_model import Part
 from chatproject.embedded.homes import HomeLock
+from chatproject.embedded.ports import free_port
 from chatproject.embedded.problems import SetupProblem
 from tests.wheels import make_wheel
 
@@ -87,6 +88,13 @@ def test_services_of_ones_own_that_are_away(tmp_path: Path) -> None:
     assert_told(done, "could not be prepared", "DATABASE_URL")
     assert "DATABASE_URL cannot be reached" in " ".join(done.stdout.split())
     assert not (tmp_path / "run.json").exists()
+
+
+def test_a_database_of_ones_own_without_one_for_the_keys(tmp_path: Path) -> None:
+    knobs = {"DATABASE_URL": "postgresql://chat:x@127.0.0.1:1/chat", "KEYS_DATABASE_URL": ""}
+    assert_told(
+        run(tmp_path, ENGINE="simulated", PORT=str(free_port()), **knobs), "KEYS_DATABASE_URL"
+    )
 
 
 def test_a_copy_of_libgomp_with_other_bytes_is_refused(

@@ -1,0 +1,3 @@
+"""The users' data keys, wrapped, in a database of their own; see docs/sealing.md."""
+
+from __future__ import annotations
