@@ -44,6 +44,10 @@ CACHE_S = 60
 MAX_CACHED = 10_000
 """Keys in a process at once, about 1 KiB each; the one unused for longest makes room."""
 
+LOST_S = 2
+"""How long a missing key is believed to be missing: a page of texts asks once, and a key that
+another process makes is soon seen."""
+
 ROTATE_BATCH = 500
 
 
@@ -72,12 +76,15 @@ class KeysUnavailable(OperationalError):
 
 def for_sealing(owner_id: UUID) -> AESGCM:
     """The owner's key; their first one is made. Raises KeyDestroyed, KeysUnavailable."""
-    try:
-        return for_opening(owner_id)
-    except KeyLost:
-        _make(owner_id)
-        _cache.forget(owner_id)
-        return for_opening(owner_id)
+    found = _cache.get(owner_id)
+    if found is None or found is KeyLost:
+        era = _cache.era
+        found = _read(owner_id)
+        if found is KeyLost:
+            _make(owner_id)
+            found = _read(owner_id)
+        _cache.put(owner_id, found, era)
+    return _key(owner_id, found)
 
 
 def for_opening(owner_id: UUID) -> AESGCM:
@@ -86,7 +93,13 @@ def for_opening(owner_id: UUID) -> AESGCM:
     if found is None:
         era = _cache.era
         found = _read(owner_id)
+        if found is KeyLost:
+            log.error("there is no data key of %s", owner_id, extra={"action": "key_lost"})
         _cache.put(owner_id, found, era)
+    return _key(owner_id, found)
+
+
+def _key(owner_id: UUID, found: AESGCM | type[Unreadable]) -> AESGCM:
     if not isinstance(found, AESGCM):
         raise found(f"there is no key of {owner_id}")
     return found
@@ -203,21 +216,30 @@ class _Cache:
         self._found: TTLCache[UUID, AESGCM | type[Unreadable]] = TTLCache(
             MAX_CACHED, CACHE_S, timer=lambda: time.monotonic()
         )
+        self._lost: TTLCache[UUID, bool] = TTLCache(
+            MAX_CACHED, LOST_S, timer=lambda: time.monotonic()
+        )
 
     def get(self, owner_id: UUID) -> AESGCM | type[Unreadable] | None:
         with self._lock:
-            return self._found.get(owner_id)
+            found = self._found.get(owner_id)
+            return KeyLost if found is None and owner_id in self._lost else found
 
     def put(self, owner_id: UUID, found: AESGCM | type[Unreadable], era: int) -> None:
         """Keep what was read, unless something was forgotten since `era`: it may be that key."""
         with self._lock:
-            if era == self.era:
+            if era != self.era:
+                return
+            if found is KeyLost:
+                self._lost[owner_id] = True
+            else:
                 self._found[owner_id] = found
 
     def forget(self, owner_id: UUID | None = None) -> None:
         """Forget what is known of one owner, or of all."""
         with self._lock:
             self.era += 1
+            self._lost.clear()
             if owner_id is None:
                 self._found.clear()
             else:

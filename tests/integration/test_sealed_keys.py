@@ -116,6 +116,22 @@ class TestDataKeys:
             keys.for_opening(owner_id)
         assert not DataKey.objects.filter(owner_id=owner_id).exists()
 
+    def test_a_key_that_another_process_makes_is_soon_seen(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        clock = Clock(monkeypatch)
+        keys.forget_all()
+        owner_id = new_id()
+        asked = look_ups(monkeypatch)
+        for _ in range(3):
+            with pytest.raises(KeyLost):
+                keys.for_opening(owner_id)
+        assert asked == [owner_id]
+        assert str(owner_id) in caplog.text
+        keys._make(owner_id)  # elsewhere: this process's cache hears nothing
+        clock.now_s += keys.LOST_S + 1
+        keys.for_opening(owner_id)
+
     def test_one_look_up_for_four_hundred_messages(self, monkeypatch: pytest.MonkeyPatch) -> None:
         conversation, _ids = make_thread(make_person().user, 400)
         keys.forget_all()
