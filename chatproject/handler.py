@@ -104,13 +104,20 @@ class GatewayHandler(ASGIHandler):
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + AGAIN_WAIT_S
+        waited: set[str] = set()
+        may_wait = True
         while True:
-            left_s = until_s - loop.time()
             handoff = _Handoff(send)
-            await self._ask({**scope, MAY_WAIT: left_s > 0}, _Body(body, receive), handoff)
+            whole = _Body(body, _never if waited else receive)
+            await self._ask({**scope, MAY_WAIT: may_wait}, whole, handoff)
             if not isinstance(handoff.plan, AgainPlan):
                 return handoff
-            await wait_end(await hub(), handoff.plan.run, handoff.plan.pool, left_s, receive)
+            left_s = until_s - loop.time()
+            # Twice for one run would be in a circle: a process that is drained waits for nothing.
+            may_wait = left_s > 0 and handoff.plan.run not in waited
+            if may_wait:
+                waited.add(handoff.plan.run)
+                await wait_end(await hub(), handoff.plan, left_s)
 
     async def _ask(self, scope: Scope, receive: Receive, handoff: _Handoff) -> None:
         # Each request gets a thread of its own; without the bound a burst would start hundreds,
@@ -126,6 +133,14 @@ class GatewayHandler(ASGIHandler):
         if isinstance(send, _Handoff) and not response.streaming:
             send = send.later
         await super().send_response(response, send)
+
+
+async def _never() -> Message:
+    """`receive` of a request that was waited for: Django would drop it where the client has left,
+    though all of it has come.
+    """
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")
 
 
 async def _read_body(receive: Receive) -> bytes | None:

@@ -18,7 +18,7 @@ from generation import runs
 from generation.events import Event, encode_data, retry_frame, sse_frame
 from generation.gateway.hub import Hub
 from generation.gateway.viewer import Viewer
-from generation.run_response import EndPlan, StreamPlan
+from generation.run_response import AgainPlan, EndPlan, StreamPlan
 from generation.run_state import ENDED
 
 Message = MutableMapping[str, Any]
@@ -84,24 +84,36 @@ async def _close_when_gone(receive: Receive, viewer: Viewer) -> None:
 
 async def write_end(hub: Hub, plan: EndPlan, receive: Receive, send: Send) -> None:
     """Answer with the run as JSON: 200 once it has ended, 202 where that takes too long."""
-    await wait_end(hub, plan.run, plan.pool, plan.wait_s, receive)
+    viewer = await hub.attach(plan.run, plan.pool, 0)
+    gone = asyncio.create_task(_close_when_gone(receive, viewer))
+    try:
+        await _until_end(viewer, plan.wait_s)
+    finally:
+        gone.cancel()
+        hub.detach(viewer)
     payload = await in_database(runs.payload_of, plan.run)
     await write_json(send, 200 if payload["status"] in ENDED else 202, payload)
 
 
-async def wait_end(hub: Hub, run: str, pool: str, wait_s: float, receive: Receive) -> None:
-    """Return once `run` has ended, after `wait_s`, or when the client has gone."""
-    viewer = await hub.attach(run, pool, 0)
-    gone = asyncio.create_task(_close_when_gone(receive, viewer))
+async def wait_end(hub: Hub, plan: AgainPlan, wait_s: float) -> None:
+    """Return once the run has ended, after `wait_s`, or at once in a process that is drained.
+
+    Whoever sent the request may have left meanwhile: it is served all the same, as any other is.
+    """
+    viewer = await hub.attach(plan.run, plan.pool, 0)
+    try:
+        await _until_end(viewer, wait_s)
+    finally:
+        hub.detach(viewer)
+
+
+async def _until_end(viewer: Viewer, wait_s: float) -> None:
     try:
         async with asyncio.timeout(wait_s):
             async for _ in viewer.chunks():
                 pass
     except TimeoutError:
         pass
-    finally:
-        gone.cancel()
-        hub.detach(viewer)
 
 
 async def write_json(

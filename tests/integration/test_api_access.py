@@ -30,7 +30,7 @@ MISSING = {
 }
 WRONG_KINDS = ["c_", "x" * 32, "g_" + "A" * 32, "c_00000000-0000-0000-0000-000000000000", "%00"]
 
-# (method, path, body); {c}, {g}, {m}, {r} are the owner's conversation, live run, its message and reply.
+# (method, path, body); the owner's: {c} conversation, {g} live run, {m} its message, {r} its reply.
 OWNED: list[tuple[str, str, object]] = [
     ("GET", "/v1/conversations/{c}", None),
     ("GET", "/v1/conversations/{c}?before={m}", None),

@@ -13,6 +13,7 @@ import pytest
 from redis import Redis
 
 from tests.phone import (
+    Connection,
     Phone,
     call,
     get_run,
@@ -152,6 +153,24 @@ async def test_a_stop_that_takes_too_long(stack: Stack, ada: Person, url: str) -
     await task
     thread = get_thread(url, ada.headers, phone.start["conversation"])
     assert len(thread["messages"]) == 2
+
+
+async def test_whoever_waits_may_leave(stack: Stack, ada: Person) -> None:
+    """A phone that loses its connection while its send waits has sent it all the same."""
+    phone, task = await _streaming(stack, ada, directive(tokens=10_000, tokens_per_s=50))
+    other, conversation = stack.webs[1].url, phone.start["conversation"]
+    path = f"{other}/v1/conversations/{conversation}/messages"
+    with _unfinished(stack, phone.run) as holder:
+        connection = await Connection.connect(path)
+        connection.ask("POST", path, ada.headers, {"content": directive(tokens=1)})
+        await connection.writer.drain()
+        await _until_watching(stack, phone.run, 2)
+        await connection.drop()
+        holder.rollback()
+    await task
+    below = "SELECT 1 FROM conversations_message WHERE parent_id = %s"
+    reply = _uuid(phone.start["reply_msg"])
+    await asyncio.to_thread(wait_for, lambda: stack.rows(below, reply), "the message to be saved")
 
 
 async def test_delete_during_an_answer(stack: Stack, ada: Person, url: str) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from accounts.errors import NotFound
@@ -16,9 +17,11 @@ from accounts.models import User
 from conversations import services
 from conversations.content import text_content
 from conversations.models import Conversation, Message
+from conversations.selectors import FeedbackView, feedback_of
 from generation import chores, runs
 from generation.deletion import delete, restore
 from generation.exceptions import RunLive, RunStopping
+from generation.feedback import give_feedback
 from generation.models import Run, RunCheckpoint
 from generation.regenerate import RegenerateRequest, regenerate
 from generation.stop import request_stop
@@ -334,6 +337,41 @@ def test_what_comes_a_moment_after_a_delete(
         two.result(PATIENCE_S)
     assert live(first) == []
     assert Message.objects.count() == 2
+
+
+# --- feedback -------------------------------------------------------------------------------------
+
+
+def test_two_devices_give_feedback_at_once(owner: User, racers: Racers) -> None:
+    run = answered(owner)
+    reply = message_id(run.reply_id)
+    with transaction.atomic():
+        Message.objects.select_for_update(no_key=True).get(id=run.reply_id)
+        said = [
+            racers.start_blocked(partial(give_feedback, owner, reply, rating, rating), waiting)
+            for waiting, rating in enumerate(("up", "down"), 1)
+        ]
+    for one in said:
+        one.result(PATIENCE_S)
+    assert feedback_of(owner, [run.reply_id]) == {run.reply_id: FeedbackView("down", "down")}
+
+
+def test_an_answer_ends_while_feedback_looks_for_it(
+    owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its two look-ups: it is live for the first one, or there for the second."""
+    run = ask(owner)
+    claim(run)
+    look = runs.live_run_of_own
+
+    def then_it_ends(*args: Any) -> Run | None:
+        found = look(*args)
+        finish(run)
+        return found
+
+    monkeypatch.setattr(runs, "live_run_of_own", then_it_ends)
+    with pytest.raises(RunLive):
+        give_feedback(owner, message_id(run.reply_id), "up", "")
 
 
 # --- purge ----------------------------------------------------------------------------------------
