@@ -189,14 +189,18 @@ class Orchestration:
         pieces = self._context.engine.generate(request)
         loop = asyncio.get_running_loop()
         first_s = PREFILL_FACTOR * self._claim.silence_s
+        ending: Ending | None = None
         # Closing the stream aborts the request at the engine, whatever ended the loop.
         async with asyncio.timeout(first_s) as silence, aclosing(pieces) as stream:
             async for piece in stream:
                 silence.reschedule(loop.time() + self._claim.silence_s)
                 self._take(writer, piece)
                 if piece.finish is not None:
-                    return Ending(piece.finish, usage=piece.usage)
-        raise EngineCutOff("the engine ended without a finish")
+                    # Read to its end all the same: a stream that is left costs its connection.
+                    ending = Ending(piece.finish, usage=piece.usage)
+        if ending is None:
+            raise EngineCutOff("the engine ended without a finish")
+        return ending
 
     def _take(self, writer: RunWriter, piece: Piece) -> None:
         self._output_tokens += piece.tokens
