@@ -176,7 +176,7 @@ def test_a_newcomer_gets_an_answer_and_finds_it_again(
     try:
         print(f"second start: {second.wait_ready():.1f} s")  # the figures of the journey
         assert "one-time password" not in second.output
-        sign_in(page, second.url, email, NEW_PASSWORD)
+        # The data was kept, and with it the session: nobody signs in again.
         again = ChatPage(page, second.url).open(conversation)
         expect(page.locator(".reply:last-child .prose")).not_to_be_empty()
         assert stored_reply(page, second.url, conversation) == reply
