@@ -6,7 +6,7 @@ import http.client
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from chatproject.console import Console
@@ -34,6 +34,13 @@ def secret_key(var: Path) -> str:
     return path.read_text().strip()
 
 
+def allowed_host(environment: Mapping[str, str]) -> str:
+    """A name that Django lets pass: with ALLOWED_HOSTS set, `localhost` need not be one."""
+    names = [name.strip() for name in environment.get("ALLOWED_HOSTS", "").split(",")]
+    plain = [name.removeprefix(".") for name in names if name and "*" not in name]
+    return plain[0] if plain else "localhost"
+
+
 class Readiness:
     """Asks the first web process until it is ready, then calls `announce` once.
 
@@ -44,6 +51,7 @@ class Readiness:
         wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
         self._host = wildcards.get(options.host, options.host)
         self._port = options.port
+        self._name = allowed_host(os.environ)
         self._console = console
         self._announce = announce
         self._done = False
@@ -65,7 +73,7 @@ class Readiness:
     def _answers(self) -> bool:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=READY_PATIENCE_S)
         try:
-            connection.request("GET", "/readyz", headers={"Host": "localhost"})
+            connection.request("GET", "/readyz", headers={"Host": self._name})
             return connection.getresponse().status == 200
         except (OSError, http.client.HTTPException):
             return False

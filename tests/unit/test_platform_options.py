@@ -15,7 +15,7 @@ from chatproject.console import LINE_MAX_BYTES, Console, LineCutter
 from chatproject.embedded.homes import HomeLock
 from chatproject.embedded.problems import SetupProblem, require_free_space
 from chatproject.run_options import check_ports, read_options
-from chatproject.run_support import secret_key
+from chatproject.run_support import allowed_host, secret_key
 
 
 def test_the_defaults_need_no_environment() -> None:
@@ -58,6 +58,19 @@ def test_a_wrong_knob_says_what_would_be_right(environment: dict[str, str], told
         read_options(environment)
     assert told in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("set_to", "asked_by"),
+    [
+        (None, "localhost"),
+        ("*", "localhost"),
+        ("chat.example.org,localhost", "chat.example.org"),
+        ("*, .example.org", "example.org"),
+    ],
+)
+def test_readiness_is_asked_by_a_name_that_is_allowed(set_to: str | None, asked_by: str) -> None:
+    assert allowed_host({} if set_to is None else {"ALLOWED_HOSTS": set_to}) == asked_by
 
 
 def test_a_taken_port_says_so_and_names_another() -> None:

@@ -1,0 +1,89 @@
+"""`python -m chatproject.run` until it is ready, with the simulated engine, from a copy of the source.
+
+Its services are the test run's own, its settings those of somebody who has set more than a newcomer.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from chatproject.embedded.ports import free_port
+from tests.stack import ROOT, _create_database, _redis_database
+
+PATIENCE_S = 90.0
+NAME = "chat.example.org"
+NOT_COPIED = shutil.ignore_patterns(
+    ".*", "__pycache__", "node_modules", "var", "tests", "test-results", "docs"
+)
+
+
+class Started:
+    """A run in a process of its own, read line by line."""
+
+    def __init__(self, directory: Path) -> None:
+        self.checkout = directory / "checkout"
+        self.port = free_port()
+        shutil.copytree(ROOT, self.checkout, ignore=NOT_COPIED)
+        (self.checkout / "node_modules").symlink_to(ROOT / "node_modules")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "chatproject.run", "--reload"],
+            cwd=self.checkout,
+            env=self._environment(directory),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def _environment(self, directory: Path) -> dict[str, str]:
+        own = ("STATIC_ROOT", "DJANGO_SETTINGS_MODULE")
+        return {
+            **{name: value for name, value in os.environ.items() if name not in own},
+            "DATABASE_URL": _create_database("run_ready"),
+            "REDIS_URL": _redis_database(11),
+            "ENGINE": "simulated",
+            "HEARTH_VAR": str(directory / "var"),
+            "PORT": str(self.port),
+            "ALLOWED_HOSTS": NAME,
+        }
+
+    def line_with(self, text: str) -> str:
+        said = []
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            said.append(line)
+            if text in line:
+                return line
+        pytest.fail(f"it ended without saying {text!r}:\n{''.join(said)}")
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.communicate(timeout=PATIENCE_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    """Ready; the one run of this file, since each takes seconds."""
+    run = Started(tmp_path_factory.mktemp("run"))
+    try:
+        run.line_with("Ready:")
+        yield run
+    finally:
+        run.end()
+
+
+def test_it_gets_ready_where_localhost_is_no_allowed_name(started: Started) -> None:
+    answer = httpx.get(f"http://127.0.0.1:{started.port}/healthz", headers={"Host": NAME})
+    assert answer.status_code == 200
