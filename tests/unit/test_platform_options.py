@@ -34,6 +34,10 @@ def test_knobs_are_read(tmp_path: Path) -> None:
     assert options.address == "http://10.0.0.7:9000/"
 
 
+def test_the_last_ports_of_all_may_be_used() -> None:
+    assert list(read_options({"PORT": "65534", "WEB": "2"}).ports) == [65534, 65535]
+
+
 def test_profiles_of_ones_own_start_no_engine() -> None:
     assert read_options({"ENGINE_PROFILES": "{}", "ENGINE": "llamacpp"}).engine == "own"
 
@@ -46,6 +50,7 @@ def test_profiles_of_ones_own_start_no_engine() -> None:
         ({"PORT": "٨٠٠٠"}, "must be a whole number"),
         ({"PORT": "9" * 5000}, "PORT=999"),
         ({"WEB": "-1"}, "WEB=1 make run"),
+        ({"PORT": "65535", "WEB": "2"}, "Choose PORT=65534"),
         ({"SLOTS": "1000"}, "from 1 to 64"),
         ({"ENGINE": "gpt"}, "ENGINE=gpt is not known"),
         ({"ENGINE": "openai"}, "needs the address of the server in ENGINE_URL"),
