@@ -12,6 +12,8 @@ from typing import Any
 import environ
 from csp.constants import NONCE, NONE, SELF
 
+from chatproject.logs import logging_config
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.FileAwareEnv()
 
@@ -43,6 +45,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "chatproject.health.Readiness",  # first: probes name no host of ours
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -74,6 +77,10 @@ TEMPLATES = [
         },
     },
 ]
+
+# --- logs -----------------------------------------------------------------------------------------
+
+LOGGING = logging_config(env.str("LOG_LEVEL", default="INFO"))
 
 # --- data -----------------------------------------------------------------------------------------
 
@@ -254,6 +261,8 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True  # none: acks are early
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # stops and drains have channels of their own
 CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False  # LOGGING holds for workers too
+CELERY_WORKER_REDIRECT_STDOUTS = False
 CELERY_IMPORTS = ["generation.worker.tasks"]
 CELERY_BEAT_SCHEDULE = {
     # `expires`: what a stopped chores worker left behind is not done a hundred times later.
