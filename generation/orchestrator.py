@@ -34,7 +34,7 @@ from generation.runs import Claim, Outcome
 from generation.scheduler import QueueEntry
 from generation.token_log import AnswerTooLong, Fenced, LogFull
 from generation.token_log.writer import RecheckReply, RunWriter
-from generation.worker_context import FENCED, STOP, WorkerContext, reason_of
+from generation.worker_context import FENCED, STOP, WorkerContext, cancel_once, reason_of
 
 log = logging.getLogger(__name__)
 
@@ -271,7 +271,7 @@ async def _cancel_when_told(writer: RunWriter, task: asyncio.Task[bool]) -> None
     fenced = asyncio.create_task(writer.fenced.wait())
     try:
         await asyncio.wait({stop, fenced}, return_when=asyncio.FIRST_COMPLETED)
-        task.cancel(FENCED if writer.fenced.is_set() else STOP)
+        cancel_once(task, FENCED if writer.fenced.is_set() else STOP)
     finally:
         stop.cancel()
         fenced.cancel()
