@@ -6,6 +6,7 @@ from datetime import datetime
 
 from accounts.ids import external_id
 from conversations.models import Conversation
+from conversations.serializers import iso_time
 from generation.events import encode_data
 from generation.models import Run
 
@@ -80,7 +81,7 @@ def run_payload(row: Run, position: int | None = None) -> dict[str, object]:
         "model": row.model_used,
         "position": position,
         "usage": usage_payload(row),
-        "queued_at": _time(row.queued_at),
+        "queued_at": iso_time(row.queued_at),
         "claimed_at": _time(row.claimed_at),
         "first_text_at": _time(row.first_text_at),
         "finished_at": _time(row.finished_at),
@@ -88,4 +89,4 @@ def run_payload(row: Run, position: int | None = None) -> dict[str, object]:
 
 
 def _time(moment: datetime | None) -> str | None:
-    return moment.isoformat() if moment else None
+    return iso_time(moment) if moment else None
