@@ -11,8 +11,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.ids import external_id
-from accounts.models import User
 from accounts.parsers import accepts_event_stream
+from accounts.requests import signed_in_user
 from conversations import access, selectors
 from conversations.models import Conversation
 from conversations.serializers import ThreadQuery, conversation_item, message_item
@@ -34,10 +34,6 @@ from generation.serializers import send_request
 from generation.stop import request_stop
 
 
-def _user(request: Request) -> User:
-    return cast("User", request.user)
-
-
 def _body(request: Request) -> dict[str, Any]:
     return cast("dict[str, Any]", request.data)  # BoundedJSONParser lets nothing else pass
 
@@ -48,7 +44,7 @@ class SendView(APIView):
     def post(self, request: Request, conversation: str) -> Response | GatewayResponse:
         wanted = None if conversation == "new" else conversation
         key = request.headers.get("Idempotency-Key")
-        run = send(_user(request), send_request(wanted, request.data, key))
+        run = send(signed_in_user(request), send_request(wanted, request.data, key))
         if accepts_event_stream(request):
             return RunStreamResponse(
                 StreamPlan(run.external_id, 0, payloads.start_data(run), run.pool_id)
@@ -63,8 +59,10 @@ class ConversationView(APIView):
         query = ThreadQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         wanted = query.validated_data
-        row = access.access_conversation(_user(request), conversation)
-        before = wanted["before"] and access.access_message(_user(request), row, wanted["before"])
+        row = access.access_conversation(signed_in_user(request), conversation)
+        before = wanted["before"] and access.access_message(
+            signed_in_user(request), row, wanted["before"]
+        )
         live = runs.live_runs_of(row.id)
         # After the live runs: one that ends in between is then seen as both, never as neither.
         row.refresh_from_db(fields=["active_leaf_id"])
@@ -78,7 +76,7 @@ class ConversationView(APIView):
         return Response(_detail(row, page, live))
 
     def patch(self, request: Request, conversation: str) -> Response:
-        return Response(rename_view_body(_user(request), conversation, _body(request)))
+        return Response(rename_view_body(signed_in_user(request), conversation, _body(request)))
 
 
 def _detail(
@@ -129,7 +127,7 @@ class RunView(APIView):
     """`GET /v1/runs/{g}`: status, position in the queue, timings."""
 
     def get(self, request: Request, run: str) -> Response:
-        row = runs.access_run(_user(request), run)
+        row = runs.access_run(signed_in_user(request), run)
         return Response(payloads.run_payload(row, _position(row)))
 
 
@@ -146,7 +144,7 @@ class StopView(APIView):
     """`POST /v1/runs/{g}:stop`: answers when the run has ended, or 202 after 2 s."""
 
     def post(self, request: Request, run: str) -> GatewayResponse:
-        row = request_stop(_user(request), run)
+        row = request_stop(signed_in_user(request), run)
         return RunEndResponse(EndPlan(row.external_id, row.pool_id))
 
 
@@ -154,7 +152,7 @@ class ModelsView(APIView):
     """`GET /v1/models`: what I may choose, in OpenAI's list shape plus our fields."""
 
     def get(self, request: Request) -> Response:
-        models = models_for(_user(request))
+        models = models_for(signed_in_user(request))
         return Response({"object": "list", "data": [_model(model) for model in models]})
 
 
