@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Lower
 from django.utils import timezone
@@ -82,6 +83,12 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     def __str__(self) -> str:
         return self.email
+
+    def clean(self) -> None:
+        """Raises ValidationError also for what a field's own validators never see: [], null."""
+        super().clean()
+        if not isinstance(self.preferences, dict):
+            raise ValidationError({"preferences": "This must be a JSON object; {} if empty."})
 
     @property
     def external_id(self) -> str:

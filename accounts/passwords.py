@@ -17,9 +17,14 @@ def one_time_password() -> str:
 
 def must_be_changed(user: User) -> bool:
     """Whether the person still signs in with a password that somebody else has seen."""
-    return bool(user.preferences.get(IS_TEMPORARY))
+    return bool(_preferences(user).get(IS_TEMPORARY))
 
 
 def mark_as_own(user: User) -> None:
     """The person chose it. Changes the object only; the caller saves."""
-    user.preferences = {key: v for key, v in user.preferences.items() if key != IS_TEMPORARY}
+    user.preferences = {key: v for key, v in _preferences(user).items() if key != IS_TEMPORARY}
+
+
+def _preferences(user: User) -> dict[str, object]:
+    """Empty where the row holds anything but an object: nobody is locked out by a wrong edit."""
+    return user.preferences if isinstance(user.preferences, dict) else {}

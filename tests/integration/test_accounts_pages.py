@@ -295,6 +295,17 @@ class TestChangePassword:
         assert owner.user.preferences == {"theme": "dark"}
         assert sign_in(Client(), owner.user.email, NEW_PASSWORD).url == "/"
 
+    @pytest.mark.parametrize("broken", [[], ["password_is_temporary"], "x", 3])
+    def test_preferences_that_are_no_object_lock_nobody_out(
+        self, owner: Person, broken: object
+    ) -> None:
+        User.objects.filter(id=owner.user.id).update(preferences=broken)
+        client = Client()
+        assert sign_in(client, owner.user.email).url == "/"
+        assert self.change(client, PASSWORD).status_code == 302
+        owner.user.refresh_from_db()
+        assert owner.user.preferences == {}
+
     def test_guesses_are_limited(self, owner: Person) -> None:
         client = client_of(owner)
         assert [self.change(client, "guess").status_code for _ in range(11)][-2:] == [200, 429]
