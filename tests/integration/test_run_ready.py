@@ -1,6 +1,6 @@
-"""`python -m chatproject.run` until it is ready, with the simulated engine, from a copy of the source.
+"""`python -m chatproject.run` until it is ready, with the simulated engine, from a copied checkout.
 
-Its services are the test run's own, its settings those of somebody who has set more than a newcomer.
+Its services are the test run's own, its settings those of somebody who has set much.
 """
 
 from __future__ import annotations
