@@ -85,8 +85,8 @@ class Run:
 
     def _look_at_machine(self) -> None:
         var = self._options.var
-        make_home(var)
-        var.chmod(0o711)  # PostgreSQL's user must be able to pass; what is secret has its own mode
+        # PostgreSQL's user must be able to pass; what is secret has its own mode.
+        make_home(var, 0o711)
         holder = self._lock.acquire(f"process {os.getpid()} at {self._options.address}")
         if holder is not None:
             raise SetupProblem(

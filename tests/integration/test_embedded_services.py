@@ -270,6 +270,18 @@ def test_a_fifo_in_the_cluster_does_not_hold_up_the_start(postgres: EmbeddedPost
         postgres.start()
 
 
+@pytest.mark.parametrize("mode", [0o1777, 0o750])
+def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    """HEARTH_VAR=/tmp must not close /tmp."""
+    there = tmp_path / "there"
+    there.mkdir()
+    there.chmod(mode)
+    homes.make_home(there, 0o711)
+    assert there.stat().st_mode & 0o7777 == mode
+    homes.make_home(there / "new", 0o711)
+    assert (there / "new").stat().st_mode & 0o7777 == 0o711
+
+
 def test_valkey_wants_a_password_that_ps_does_not_show(root: Path) -> None:
     with EmbeddedValkey(root) as valkey:
         assert valkey.process is not None
