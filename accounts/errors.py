@@ -58,6 +58,12 @@ class Forbidden(ApiError):
     http_status = 403
 
 
+class PasswordChangeRequired(Forbidden):
+    """You signed in with a one-time password. Choose your own password first."""
+
+    code = "password_change_required"
+
+
 class NotFound(ApiError):
     """There is nothing here, or it is not yours."""
 
