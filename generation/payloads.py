@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 
 from accounts.ids import external_id
-from conversations.models import Conversation
 from conversations.serializers import iso_time
 from generation.events import encode_data
 from generation.models import Run
@@ -36,8 +35,8 @@ def usage_payload(row: Run) -> dict[str, int]:
 
 
 def done_payload(row: Run) -> dict[str, object]:
-    """The data of `done`. The active leaf is the one that holds when this is asked."""
-    leaf = Conversation.objects.values_list("active_leaf_id", flat=True).get(id=row.conversation_id)
+    """The data of `done`, with the active leaf as the row's conversation was read."""
+    leaf = row.conversation.active_leaf_id
     return {
         "finish": row.finish,
         "usage": usage_payload(row),

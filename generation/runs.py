@@ -15,12 +15,11 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from accounts.errors import NotFound
 from accounts.ids import InvalidId, parse_id
 from accounts.models import User
-from accounts.sealing import open_sealed
+from accounts.sealing import Unreadable, open_sealed
 from conversations import services
 from conversations.content import decode_parts, plain_text
 from conversations.models import Message
@@ -123,7 +122,7 @@ def recheck(claim: Claim) -> tuple[int, bool]:
 def claim(run_id: uuid.UUID, replica: str) -> Claim | None:
     """queued → running under the next epoch; None if the run is no longer queued."""
     moved = Run.objects.filter(id=run_id, status="queued", epoch=0).update(
-        status="running", epoch=1, replica=replica, claimed_at=timezone.now()
+        status="running", epoch=1, replica=replica, claimed_at=Now()
     )
     return _claim_of(run_id) if moved else None
 
@@ -132,7 +131,7 @@ def claim(run_id: uuid.UUID, replica: str) -> Claim | None:
 def take_over(run_id: uuid.UUID, epoch: int, replica: str) -> Claim | None:
     """Mint the next epoch of a running run whose owner is gone; None if somebody was faster."""
     moved = Run.objects.filter(id=run_id, status="running", epoch=epoch).update(
-        epoch=epoch + 1, replica=replica, claimed_at=timezone.now()
+        epoch=epoch + 1, replica=replica, claimed_at=Now()
     )
     return _claim_of(run_id) if moved else None
 
@@ -179,12 +178,15 @@ def _end(run_id: uuid.UUID, status: str, epoch: int, outcome: Outcome) -> dict[s
         cached_tokens=outcome.cached_tokens,
         output_tokens=outcome.output_tokens,
         first_text_at=outcome.first_text_at,
-        finished_at=timezone.now(),
+        finished_at=Now(),
     )
-    row = Run.objects.select_related("conversation").get(id=run_id)
+    row = Run.objects.filter(id=run_id).select_related("conversation").first()
+    if row is None:
+        return None  # its owner's account was deleted in mid-answer
     if not moved:
         return _done_if_ours(row, epoch, outcome)
     _write_reply(row, outcome.text)
+    row.conversation.refresh_from_db(fields=["active_leaf_id"])
     return done_payload(row)
 
 
@@ -227,7 +229,7 @@ def run_ends(runs: Iterable[str]) -> dict[str, RunEnd | None]:
     At most MAX_RUNS_PER_LOOKUP at once; two queries whatever the number.
     """
     ids = [parse_id("g", run) for run in list(runs)[:MAX_RUNS_PER_LOOKUP]]
-    rows = list(Run.objects.filter(id__in=ids))
+    rows = list(Run.objects.filter(id__in=ids).select_related("conversation"))
     ended = [row for row in rows if row.status in ENDED]
     texts = _reply_texts([row.reply_id for row in ended])
     return {
@@ -238,10 +240,16 @@ def run_ends(runs: Iterable[str]) -> dict[str, RunEnd | None]:
 
 def _reply_texts(reply_ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
     rows = Message.objects.filter(id__in=reply_ids).values_list("id", "owner_id", "content")
-    return {
-        row_id: plain_text(decode_parts(open_sealed(owner_id, row_id, content)))
-        for row_id, owner_id, content in rows
-    }
+    return {row_id: _readable(owner_id, row_id, content) for row_id, owner_id, content in rows}
+
+
+def _readable(owner_id: uuid.UUID, row_id: uuid.UUID, content: bytes | memoryview) -> str:
+    """The text; empty, and logged, where it cannot be read: the others must not wait for it."""
+    try:
+        return plain_text(decode_parts(open_sealed(owner_id, row_id, content)))
+    except (Unreadable, ValueError):
+        log.exception("reply %s is unreadable", row_id, extra={"action": "reply_unreadable"})
+        return ""
 
 
 def _run_end(row: Run, text: str) -> RunEnd:
