@@ -47,7 +47,6 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "chatproject.health.Readiness",  # first: probes name no host of ours
     "django.middleware.security.SecurityMiddleware",
-    "servestatic.middleware.ServeStaticMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -97,6 +96,13 @@ DATABASES["default"]["OPTIONS"] = {
         "timeout": 5,
         "reconnect_timeout": 5,
     },
+    # A server that vanished answers nothing: without these a call would wait for a quarter of an
+    # hour, and a finish with it.
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
 }
 # Checked as the pool hands them out: a restart of PostgreSQL would else cost an error for each.
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
@@ -163,7 +169,6 @@ USE_TZ = True
 USE_I18N = True
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(env.str("STATIC_ROOT", default=str(BASE_DIR / "var" / "static")))
-SERVESTATIC_ALLOW_ALL_ORIGINS = False
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
@@ -200,7 +205,8 @@ CONTENT_SECURITY_POLICY = {
 
 MAX_BODY_BYTES: int = env.int("MAX_BODY_BYTES", default=1024 * 1024)
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
-WEB_THREADS: int = env.int("WEB_THREADS", default=DATABASE_POOL_SIZE)
+# The rest of the pool is for accounts.aio: resumes and lookups must not wait for requests.
+WEB_THREADS: int = env.int("WEB_THREADS", default=(DATABASE_POOL_SIZE + 1) // 2)
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "accounts.authentication.ApiTokenAuthentication",
