@@ -214,7 +214,7 @@ def test_someone_elses_conversation_is_not_here(stack: Stack, new_page: NewPage)
     ada.send(directive(text="private"))
     ada.expect_end()
     bob = new_page(person="bob")
-    for conversation in (ada.conversation, "c_" + "0" * 32, "nonsense"):
+    for conversation in (ada.conversation, "c_" + "0" * 32, "nonsense", "%ff"):
         bob.page.goto(f"{bob.url}/c/{conversation}")
         expect(
             bob.page.get_by_role("heading", name="This conversation is not here")
