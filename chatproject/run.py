@@ -26,7 +26,7 @@ from chatproject.embedded.problems import MIB, require_free_space
 from chatproject.embedded.processes import StopStep
 from chatproject.prepare import ADMIN_MARK
 from chatproject.run_options import CHECKOUT, LOOPBACK, Options, check_ports, read_options
-from chatproject.run_support import Readiness, secret_key, write_private
+from chatproject.run_support import Readiness, plain_environment, secret_key, write_private
 from chatproject.supervisor import Command, Service, Supervisor, source_changes
 
 # The order of the stop is the reverse: first nobody new comes in, then runs end or are handed over,
@@ -158,7 +158,11 @@ class Run:
         """Start the engine on a free port of this machine; where and with which key it answers."""
         model = self._options.model_file or self._demo_weights()
         port, key = free_port(), secrets.token_urlsafe(24)
-        environment = {**self._environment, "ENGINE_API_KEY": key}
+        self._supervisor.add(self._engine_command(model, port, key), ENGINE_STAGE)
+        return {"url": f"http://127.0.0.1:{port}", "api_key": key}
+
+    def _engine_command(self, model: Path, port: int, key: str) -> Command:
+        environment = {**plain_environment(self._environment), "ENGINE_API_KEY": key}
         if not openmp.is_installed():
             directory = openmp.library_directory(self._options.var / "lib", self._console.say)
             others = environment.get("LD_LIBRARY_PATH")
@@ -169,18 +173,21 @@ class Run:
         arguments += ["--context-tokens", str(context_tokens)]
         command = self._command("engine", arguments)
         command.env = environment
-        self._supervisor.add(command, ENGINE_STAGE)
-        return {"url": f"http://127.0.0.1:{port}", "api_key": key}
+        return command
 
     def _demo_weights(self) -> Path:
         directory = self._options.var / "models"
-        if not demo_model.is_here(directory):
-            # In a process of its own, so that Ctrl-C ends a long download.
-            fetch = self._command("model", ["chatproject.demo_model", str(directory)])
-            fetch.stop_steps = (StopStep(signal.SIGTERM, 2.0),)
-            if self._supervisor.step(fetch) != 0:
-                raise SetupProblem("There is no model to answer with; the lines above say why.")
+        is_here = demo_model.is_here(directory)
+        if not is_here and self._supervisor.step(self._fetch_command(directory)) != 0:
+            raise SetupProblem("There is no model to answer with; the lines above say why.")
         return directory / demo_model.DEMO.name
+
+    def _fetch_command(self, directory: Path) -> Command:
+        """In a process of its own, so that Ctrl-C ends a long download."""
+        fetch = self._command("model", ["chatproject.demo_model", str(directory)])
+        fetch.env = plain_environment(self._environment, network=True)
+        fetch.stop_steps = (StopStep(signal.SIGTERM, 2.0),)
+        return fetch
 
     # --- preparation ------------------------------------------------------------------------------
 

@@ -16,6 +16,51 @@ READY_LOOK_S = 0.3
 READY_PATIENCE_S = 1.0
 STILL_WAITING_S = 30.0
 
+# What a program needs that is no part of the product. The rest of our environment holds passwords,
+# and the engine reads text of strangers, the download bytes of strangers.
+PLAIN_NAMES = frozenset(
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "LD_LIBRARY_PATH",
+        "PYTHONUNBUFFERED",
+        "HEARTH_VAR",
+    ]
+)
+PLAIN_PREFIXES = ("LC_", "OMP_", "GOMP_", "GGML_", "CUDA_", "NVIDIA_")
+NETWORK_NAMES = frozenset(
+    [
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "XDG_CONFIG_HOME",
+        "XDG_CONFIG_DIRS",
+        "XDG_CACHE_HOME",
+        "NETRC",
+    ]
+)
+
+
+def plain_environment(environment: Mapping[str, str], *, network: bool = False) -> dict[str, str]:
+    """Without what is secret. `network`: with proxies, certificates and pip's own settings."""
+
+    def passes(name: str) -> bool:
+        if name in PLAIN_NAMES or name.startswith(PLAIN_PREFIXES):
+            return True
+        return network and (name.upper() in NETWORK_NAMES or name.startswith("PIP_"))
+
+    return {name: value for name, value in environment.items() if passes(name)}
+
 
 def write_private(path: Path, text: str) -> None:
     """Replace the file in one step; only its owner can ever read it."""

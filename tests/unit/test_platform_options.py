@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from chatproject import run, run_options
+from chatproject import openmp, run, run_options
 from chatproject.console import LINE_MAX_BYTES, Console, LineCutter
 from chatproject.embedded.homes import HomeLock
 from chatproject.embedded.problems import SetupProblem, require_free_space
+from chatproject.run import Run
 from chatproject.run_options import check_ports, read_options
-from chatproject.run_support import allowed_host, secret_key
+from chatproject.run_support import allowed_host, plain_environment, secret_key
 
 
 def test_the_defaults_need_no_environment() -> None:
@@ -118,6 +119,29 @@ def test_the_secret_key_stays_and_is_private(tmp_path: Path) -> None:
     assert len(key) >= 50
     assert secret_key(tmp_path) == key
     assert (tmp_path / "secret-key").stat().st_mode & 0o777 == 0o600
+
+
+SECRETS = {
+    "SECRET_KEY": "s3cret",
+    "DATABASE_URL": "postgresql://chat:s3cret@h/chat",
+    "REDIS_URL": "redis://:s3cret@h/0",
+    "AWS_SECRET_ACCESS_KEY": "s3cret",
+    "ENGINE_PROFILES": '{"api_key": "s3cret"}',
+}
+
+
+def test_engine_and_download_get_no_secret_of_the_product(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openmp, "is_installed", lambda: True)
+    product = Run(read_options({"HEARTH_VAR": str(tmp_path)}), reload=False, console=Console())
+    useful = {"PATH": "/bin", "LC_ALL": "C.UTF-8", "https_proxy": "http://proxy:3128"}
+    product._environment = {**SECRETS, **useful, "PIP_INDEX_URL": "https://pypi.example.org"}
+    engine = product._engine_command(tmp_path / "m.gguf", 8100, "the engine's own")
+    fetch = product._fetch_command(tmp_path)
+    assert engine.env == {"PATH": "/bin", "LC_ALL": "C.UTF-8", "ENGINE_API_KEY": "the engine's own"}
+    assert fetch.env == {**useful, "PIP_INDEX_URL": "https://pypi.example.org"}
+    assert plain_environment(SECRETS, network=True) == {}
 
 
 def test_a_held_directory_names_its_holder(tmp_path: Path) -> None:
