@@ -244,7 +244,12 @@ def test_earlier_messages_come_in_pages_and_the_reader_stays(
     chat.page.locator(".earlier").scroll_into_view_if_needed()
     key = first.get_attribute("data-key")
     before = first.evaluate("one => one.getBoundingClientRect().top")
+    chat.page.context.set_offline(True)
     chat.page.get_by_role("button", name="Show earlier messages").click()
+    again = chat.page.get_by_role("button", name="Earlier messages could not be loaded. Try again")
+    expect(again).to_be_focused()
+    chat.page.context.set_offline(False)
+    again.click()
     expect(chat.page.locator("#thread > .message")).to_have_count(106)
     after = chat.page.locator(f'[data-key="{key}"]').evaluate(
         "one => one.getBoundingClientRect().top"
