@@ -61,7 +61,7 @@ class Run:
         self._environment: dict[str, str] = {}
         self._admin_lines: list[str] = []
         self._lock = HomeLock(options.var / "run.lock")
-        self._ready = Readiness(options, console, self._announce)
+        self._ready = Readiness(options, console, self._announce, self._start_the_rest)
 
     def go(self) -> None:
         """Returns after an orderly stop; raises SetupProblem when there was something wrong."""
@@ -279,7 +279,6 @@ class Run:
             lines.append("To be reached by other names, set ALLOWED_HOSTS=name,other.name")
         self._console.box([*lines, *self._admin_lines, "Ctrl-C ends everything; the data stays."])
         self._admin_lines = []
-        self._start_the_rest()
 
     def _show_admin_once(self) -> None:
         """A one-time password is never said again: not even an early end may swallow it."""

@@ -87,18 +87,27 @@ def allowed_host(environment: Mapping[str, str]) -> str:
 
 
 class Readiness:
-    """Asks the first web process until it is ready, then calls `announce` once.
+    """Asks the first web process until it is ready, then calls `announce` and `proceed` once each.
 
-    It runs in the supervisor's loop, so each look is short.
+    `proceed` does not wait for ever: STILL_WAITING_S later it is called without an answer too. It
+    runs in the supervisor's loop, so each look is short.
     """
 
-    def __init__(self, options: Options, console: Console, announce: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        console: Console,
+        announce: Callable[[], None],
+        proceed: Callable[[], None],
+    ) -> None:
         wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
         self._host = wildcards.get(options.host, options.host)
         self._port = options.port
         self._name = allowed_host(os.environ)
         self._console = console
         self._announce = announce
+        self._proceed = proceed
+        self._proceeded = False
         self._done = False
         self._next_look_s = 0.0
         self._next_word_s = time.monotonic() + STILL_WAITING_S
@@ -111,9 +120,16 @@ class Readiness:
         if self._answers():
             self._done = True
             self._announce()
+            self._proceed_once()
         elif now_s > self._next_word_s:
             self._next_word_s = now_s + STILL_WAITING_S
             self._console.say("Still waiting for the web process to be ready; its lines say why")
+            self._proceed_once()
+
+    def _proceed_once(self) -> None:
+        if not self._proceeded:
+            self._proceeded = True
+            self._proceed()
 
     def _answers(self) -> bool:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=READY_PATIENCE_S)

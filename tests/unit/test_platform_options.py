@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from chatproject import openmp, run, run_options
+from chatproject import openmp, run, run_options, run_support
 from chatproject.console import LINE_MAX_BYTES, Console, LineCutter
 from chatproject.embedded.homes import HomeLock
 from chatproject.embedded.problems import SetupProblem, require_free_space
 from chatproject.run import Run
 from chatproject.run_options import check_ports, read_options
-from chatproject.run_support import allowed_host, plain_environment, secret_key
+from chatproject.run_support import Readiness, allowed_host, plain_environment, secret_key
 
 
 def test_the_defaults_need_no_environment() -> None:
@@ -77,6 +77,29 @@ def test_a_wrong_knob_says_what_would_be_right(environment: dict[str, str], told
 )
 def test_readiness_is_asked_by_a_name_that_is_allowed(set_to: str | None, asked_by: str) -> None:
     assert allowed_host({} if set_to is None else {"ALLOWED_HOSTS": set_to}) == asked_by
+
+
+def test_a_page_that_never_answers_does_not_hold_up_the_rest_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(run_support, "READY_LOOK_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    options = read_options({"PORT": str(port)})
+
+    def readiness() -> Readiness:
+        said = Console(io.StringIO())
+        announce, proceed = (lambda: called.append("announce")), (lambda: called.append("proceed"))
+        return Readiness(options, said, announce, proceed)
+
+    readiness().look()
+    assert called == []
+    monkeypatch.setattr(run_support, "STILL_WAITING_S", -1.0)
+    waiting = readiness()
+    for _ in range(3):
+        waiting.look()
+    assert called == ["proceed"]
 
 
 def test_a_taken_port_says_so_and_names_another() -> None:
