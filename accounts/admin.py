@@ -33,6 +33,8 @@ admin.site.password_change = views.admin_change_password  # type: ignore[method-
 
 @admin.register(Organisation)
 class OrganisationAdmin(_OrganisationAdmin):
+    """Organisations, with their rules on residency, retention and training."""
+
     list_display = ("name", "residency", "retention_days", "no_training", "created")
     search_fields = ("name",)
     readonly_fields = ("created",)

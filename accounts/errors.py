@@ -27,6 +27,7 @@ class ApiError(Exception):
         super().__init__(self.message)
 
     def as_dict(self) -> dict[str, dict[str, object]]:
+        """The body of the answer, in the one shape."""
         return {
             "error": {
                 "code": self.code,

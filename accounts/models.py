@@ -42,12 +42,14 @@ class UserManager(BaseUserManager["User"]):
         return lowered.get(lower_email=(username or "").lower())
 
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
+        """A saved user; without `password`, one who cannot sign in by password."""
         user = self.model(email=self.normalize_email(email), **fields)
         user.set_password(password)
         user.save(using=self._db)
         return user
 
     def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> User:
+        """A saved user who may do everything, in the admin too."""
         return self.create_user(email, password, is_staff=True, is_superuser=True, **fields)
 
 
@@ -92,6 +94,7 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     @property
     def external_id(self) -> str:
+        """`u_` and 32 hex digits, as the API and the logs name a user."""
         return external_id("u", self.id)
 
     def get_short_name(self) -> str:

@@ -47,6 +47,7 @@ def client_address(request: HttpRequest) -> str:
 
 
 def by_address(request: HttpRequest, account: str) -> str:
+    """Where the try comes from, whatever account it names."""
     return client_address(request)
 
 
@@ -60,6 +61,7 @@ def by_account(request: HttpRequest, account: str) -> str:
 
 
 def by_both(request: HttpRequest, account: str) -> str:
+    """Tries at one account from one address."""
     return f"{by_address(request, account)} {by_account(request, account)}"
 
 
