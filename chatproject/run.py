@@ -46,6 +46,8 @@ WORKER_STOP = (StopStep(signal.SIGTERM, 12.0), StopStep(signal.SIGQUIT, 5.0))
 CELERY = ("celery", "--quiet", "-A", "chatproject")
 # Workers do not look for each other: that costs a second at the start and nothing here needs it.
 WORKER = (*CELERY, "worker", "--without-gossip", "--without-mingle", "--without-heartbeat")
+# Further connections get 503 at once, before the process runs out of files or memory.
+CONNECTIONS_MAX = "4000"
 # uvicorn itself gives open answers 10 s.
 WEB_STOP = (StopStep(signal.SIGTERM, 14.0),)
 
@@ -245,10 +247,12 @@ class Run:
             name = "web" if len(self._options.ports) == 1 else f"web {index}"
             address = ["--host", self._options.host, "--port", str(port)]
             rest = ["--no-access-log", "--no-proxy-headers", "--timeout-graceful-shutdown", "10"]
+            rest += ["--limit-concurrency", CONNECTIONS_MAX]
             command = self._product(
                 name, ["uvicorn", "chatproject.asgi:application", *address, *rest]
             )
             command.stop_steps = WEB_STOP
+            command.many_files = True
             yield command
 
     def _product(self, name: str, module: list[str]) -> Command:

@@ -6,6 +6,7 @@ Its services are the test run's own, its settings those of somebody who has set 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import httpx
 import pytest
 
 from chatproject.embedded.ports import free_port
+from chatproject.embedded.processes import children_of, wait_until
 from tests.stack import ROOT, _create_database, _redis_database
 
 PATIENCE_S = 90.0
@@ -26,12 +28,19 @@ NOT_COPIED = shutil.ignore_patterns(
 )
 
 
+def _few_files() -> None:
+    """The soft limit of a login shell on most machines."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+
+
 class Started:
     """A run in a process of its own, read line by line."""
 
     def __init__(self, directory: Path) -> None:
         self.checkout = directory / "checkout"
         self.port = free_port()
+        self.lines: list[str] = []
         shutil.copytree(ROOT, self.checkout, ignore=NOT_COPIED)
         (self.checkout / "node_modules").symlink_to(ROOT / "node_modules")
         self.process = subprocess.Popen(
@@ -41,6 +50,7 @@ class Started:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=_few_files,
         )
 
     def _environment(self, directory: Path) -> dict[str, str]:
@@ -56,13 +66,23 @@ class Started:
         }
 
     def line_with(self, text: str) -> str:
-        said = []
+        """The next line of it that holds `text`."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            said.append(line)
+            self.lines.append(line)
             if text in line:
                 return line
-        pytest.fail(f"it ended without saying {text!r}:\n{''.join(said)}")
+        pytest.fail(f"it ended without saying {text!r}:\n{''.join(self.lines)}")
+
+    def processes(self) -> dict[str, int]:
+        """Process ids of its children by the words that tell them apart."""
+        found = {}
+        for pid in children_of(self.process.pid):
+            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            for word in ("uvicorn", "gpu.demo", "chores", "beat"):
+                if word in words:
+                    found[word] = pid
+        return found
 
     def end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -87,3 +107,15 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
 def test_it_gets_ready_where_localhost_is_no_allowed_name(started: Started) -> None:
     answer = httpx.get(f"http://127.0.0.1:{started.port}/healthz", headers={"Host": NAME})
     assert answer.status_code == 200
+
+
+def test_what_a_first_message_does_not_need_is_started_too(started: Started) -> None:
+    all_of_them = {"uvicorn", "gpu.demo", "chores", "beat"}
+    assert wait_until(lambda: set(started.processes()) == all_of_them, PATIENCE_S)
+
+
+def test_the_web_process_may_open_as_many_files_as_the_machine_lets_it(started: Started) -> None:
+    """Each stream holds one."""
+    assert resource.prlimit(started.process.pid, resource.RLIMIT_NOFILE)[0] == 1024
+    soft, hard = resource.prlimit(started.processes()["uvicorn"], resource.RLIMIT_NOFILE)
+    assert soft == hard > 1024
