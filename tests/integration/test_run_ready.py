@@ -114,6 +114,32 @@ def test_what_a_first_message_does_not_need_is_started_too(started: Started) -> 
     assert wait_until(lambda: set(started.processes()) == all_of_them, PATIENCE_S)
 
 
+def test_a_change_of_the_source_restarts_the_product_once(started: Started) -> None:
+    """`make dev`: what serves is new, and ready again; the supervisor itself stays."""
+    assert wait_until(lambda: len(started.processes()) == 4, PATIENCE_S)
+    before = started.processes()
+    changed = started.checkout / "chatproject" / "urls.py"
+    changed.write_text(changed.read_text() + "# a change\n")
+    started.line_with("The source has changed: restarting")
+    assert wait_until(
+        lambda: (
+            len(started.processes()) == 4
+            and not set(started.processes().values()) & set(before.values())
+        ),
+        PATIENCE_S,
+    )
+    assert wait_until(lambda: ready(started), PATIENCE_S)
+    assert not any("ended" in line or "killed" in line for line in started.lines)
+
+
+def ready(started: Started) -> bool:
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{started.port}/readyz", headers={"Host": NAME})
+    except httpx.HTTPError:
+        return False
+    return answer.status_code == 200
+
+
 def test_the_web_process_may_open_as_many_files_as_the_machine_lets_it(started: Started) -> None:
     """Each stream holds one."""
     assert resource.prlimit(started.process.pid, resource.RLIMIT_NOFILE)[0] == 1024
