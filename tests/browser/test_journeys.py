@@ -209,6 +209,21 @@ def test_drafts_are_kept_for_each_conversation(stack: Stack, new_page: NewPage) 
     expect(chat.page.locator("#message")).to_have_value("half a thought")
 
 
+def test_another_person_on_the_same_browser_finds_no_drafts(
+    stack: Stack, new_page: NewPage, cookies: dict[str, Any]
+) -> None:
+    chat = new_page().open()
+    chat.page.fill("#message", "for my eyes")
+    chat.page.reload()
+    expect(chat.page.locator("#message")).to_have_value("for my eyes")
+    chat.page.context.clear_cookies()
+    chat.page.context.add_cookies(cookies["bob"])
+    chat.open()
+    expect(chat.page.locator("#message")).to_have_value("")
+    kept = chat.page.evaluate("Object.entries(localStorage).flat().join()")
+    assert "for my eyes" not in kept
+
+
 def test_someone_elses_conversation_is_not_here(stack: Stack, new_page: NewPage) -> None:
     ada = new_page().open()
     ada.send(directive(text="private"))
