@@ -25,7 +25,7 @@ from chatproject.embedded.ports import free_port
 from chatproject.embedded.problems import MIB, require_free_space
 from chatproject.embedded.processes import StopStep
 from chatproject.prepare import ADMIN_MARK
-from chatproject.run_options import CHECKOUT, LOOPBACK, Options, check_ports, read_options
+from chatproject.run_options import CHECKOUT, LOOPBACK, Options, check_ports, is_set, read_options
 from chatproject.run_support import Readiness, plain_environment, secret_key, write_private
 from chatproject.supervisor import Command, Service, Supervisor, source_changes
 
@@ -102,12 +102,10 @@ class Run:
     # --- services ---------------------------------------------------------------------------------
 
     def _start_services(self) -> None:
-        secret = os.environ.get("SECRET_KEY") or secret_key(self._options.var)
         self._environment = {
             **os.environ,
             "PYTHONUNBUFFERED": "1",
             "DJANGO_SETTINGS_MODULE": "chatproject.settings",
-            "SECRET_KEY": secret,
             "STATIC_ROOT": os.environ.get("STATIC_ROOT") or str(self._options.var / "static"),
             "GPU_POOL": POOL,
             "GPU_REPLICA": REPLICA,
@@ -116,6 +114,8 @@ class Run:
             # On a laptop as root Celery's warning is true and of no use; in production nobody is.
             "PYTHONWARNINGS": "ignore:You're running the worker with superuser",
         }
+        if not is_set(self._environment, "SECRET_KEY"):
+            self._environment["SECRET_KEY"] = secret_key(self._options.var)
         if self._reload:
             self._environment.setdefault("DEBUG", "1")
         self._start_postgres()
@@ -123,7 +123,7 @@ class Run:
         self._start_engine()
 
     def _start_postgres(self) -> None:
-        if not self._environment.get("DATABASE_URL"):
+        if not is_set(self._environment, "DATABASE_URL"):
             self._console.say("Starting PostgreSQL")
             postgres = EmbeddedPostgres(self._options.var)
             if not postgres.home.is_relative_to(self._options.var):
@@ -132,7 +132,7 @@ class Run:
             self._environment["DATABASE_URL"] = postgres.url
 
     def _start_valkey(self) -> None:
-        if not self._environment.get("REDIS_URL"):
+        if not is_set(self._environment, "REDIS_URL"):
             self._console.say("Starting Valkey")
             valkey = EmbeddedValkey(self._options.var)
             self._supervisor.add(valkey, REDIS_STAGE)

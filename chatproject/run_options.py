@@ -46,6 +46,13 @@ class Options:
         return f"http://{host}:{self.port}/"
 
 
+def is_set(environment: Mapping[str, str], name: str) -> bool:
+    """Whether the product will find a value: settings read NAME, and before it the file that
+    NAME_FILE names.
+    """
+    return bool(environment.get(name) or environment.get(f"{name}_FILE"))
+
+
 def read_options(environment: Mapping[str, str]) -> Options:
     """Options from the environment; raises SetupProblem for a value that cannot be meant."""
     slots = _whole_number(environment, "SLOTS", 2, 1, 64)
@@ -81,7 +88,7 @@ def _whole_number(
 
 
 def _engine(environment: Mapping[str, str]) -> str:
-    if environment.get("ENGINE_PROFILES"):
+    if is_set(environment, "ENGINE_PROFILES"):
         return "own"
     engine = environment.get("ENGINE") or "llamacpp"
     if engine not in ENGINES:

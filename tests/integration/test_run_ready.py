@@ -39,6 +39,7 @@ class Started:
 
     def __init__(self, directory: Path) -> None:
         self.checkout = directory / "checkout"
+        self.var = directory / "var"
         self.port = free_port()
         self.lines: list[str] = []
         shutil.copytree(ROOT, self.checkout, ignore=NOT_COPIED)
@@ -54,13 +55,20 @@ class Started:
         )
 
     def _environment(self, directory: Path) -> dict[str, str]:
-        own = ("STATIC_ROOT", "DJANGO_SETTINGS_MODULE")
-        return {
-            **{name: value for name, value in os.environ.items() if name not in own},
+        """Secrets in files, as containers have them."""
+        own = ("STATIC_ROOT", "DJANGO_SETTINGS_MODULE", "DATABASE_URL", "REDIS_URL", "SECRET_KEY")
+        files = {
             "DATABASE_URL": _create_database("run_ready"),
             "REDIS_URL": _redis_database(11),
+            "SECRET_KEY": "from a file " + "x" * 40,
+        }
+        for name, value in files.items():
+            (directory / name).write_text(value)
+        return {
+            **{name: value for name, value in os.environ.items() if name not in own},
+            **{f"{name}_FILE": str(directory / name) for name in files},
             "ENGINE": "simulated",
-            "HEARTH_VAR": str(directory / "var"),
+            "HEARTH_VAR": str(self.var),
             "PORT": str(self.port),
             "ALLOWED_HOSTS": NAME,
         }
@@ -107,6 +115,12 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
 def test_it_gets_ready_where_localhost_is_no_allowed_name(started: Started) -> None:
     answer = httpx.get(f"http://127.0.0.1:{started.port}/healthz", headers={"Host": NAME})
     assert answer.status_code == 200
+
+
+def test_services_and_a_key_named_by_files_are_used_in_place_of_its_own(started: Started) -> None:
+    made = {path.name for path in started.var.iterdir()}
+    assert "run.json" in made
+    assert not made & {"postgres", "postgres.elsewhere", "valkey", "secret-key"}
 
 
 def test_what_a_first_message_does_not_need_is_started_too(started: Started) -> None:

@@ -41,6 +41,7 @@ def test_the_last_ports_of_all_may_be_used() -> None:
 
 def test_profiles_of_ones_own_start_no_engine() -> None:
     assert read_options({"ENGINE_PROFILES": "{}", "ENGINE": "llamacpp"}).engine == "own"
+    assert read_options({"ENGINE_PROFILES_FILE": "/run/secrets/engines"}).engine == "own"
 
 
 @pytest.mark.parametrize(
