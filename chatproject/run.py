@@ -29,8 +29,8 @@ from chatproject.run_options import CHECKOUT, LOOPBACK, Options, check_ports, is
 from chatproject.run_support import Readiness, plain_environment, secret_key, write_private
 from chatproject.supervisor import Command, Service, Supervisor, source_changes
 
-# The order of the stop is the reverse: first nobody new comes in, then runs end or are handed over,
-# then what they needed goes.
+# The order of the stop is the reverse: first nobody new comes in, then runs end, then what they
+# needed goes.
 DATABASE_STAGE, REDIS_STAGE, ENGINE_STAGE, WORKER_STAGE, WEB_STAGE = range(5)
 
 POOL = "demo"
@@ -38,8 +38,8 @@ REPLICA = "demo-1"
 # Logs, static files and the database's write-ahead log; the model asks for its own room.
 RUNNING_BYTES = 300 * MIB
 
-# A worker lets running answers go on for WORKER_GRACE_S and then hands them over: in production
-# another takes them, here everybody is about to end.
+# A worker lets running answers go on for WORKER_GRACE_S; what has not finished by then ends as
+# `interrupted`, with its text kept. Short here: somebody has pressed Ctrl-C and waits.
 WORKER_GRACE_S = "3"
 WORKER_STOP = (StopStep(signal.SIGTERM, 12.0), StopStep(signal.SIGQUIT, 5.0))
 # Quiet: their banners say on twenty lines what this file says.
