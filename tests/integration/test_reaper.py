@@ -229,7 +229,7 @@ def test_a_lease_that_comes_back(owner: User, monkeypatch: pytest.MonkeyPatch) -
     def renew(_seconds: float) -> None:
         token_log().append(Batch(run.external_id, epoch=1, expected_seq=2))
 
-    monkeypatch.setattr(reaper.time, "sleep", renew)
+    monkeypatch.setattr("generation.reaper.time.sleep", renew)
     assert reaper.end_dead_runs() == 0
     run.refresh_from_db()
     assert (run.status, run.epoch) == ("running", 1)
@@ -243,7 +243,7 @@ def test_redis_is_lost_between_the_two_looks(owner: User, monkeypatch: pytest.Mo
         with Redis.from_url(settings.REDIS_URL) as client:
             client.flushdb()
 
-    monkeypatch.setattr(reaper.time, "sleep", lose)
+    monkeypatch.setattr("generation.reaper.time.sleep", lose)
     assert reaper.end_dead_runs() == 0
     run.refresh_from_db()
     assert run.status == "running"
