@@ -84,7 +84,7 @@ class Started:
 
     def processes(self) -> dict[str, int]:
         """Process ids of its children by the words that tell them apart."""
-        found = {}
+        found: dict[str, int] = {}
         for pid in children_of(self.process.pid):
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
             for word in ("uvicorn", "gpu.demo", "chores", "beat"):
