@@ -20,7 +20,7 @@ run: setup  ## Everything on this machine; Ctrl-C ends it, the data stays in var
 dev: setup-dev  ## As run, for developers: restarts when the source changes, shows debug pages
 	@$(PY) -m chatproject.run --reload
 
-manage:  ## manage.py against what is running: make manage ARGS="create_api_token ada@example.org"
+manage:  ## manage.py against what is running: make manage ARGS="create_api_token admin@localhost --name laptop"
 	@$(PY) -m chatproject.run --manage $(ARGS)
 
 setup:  ## What run needs: .venv and node_modules (nothing to do when nothing has changed)

@@ -28,10 +28,13 @@ RIGHTS = ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")
 _SHOWN_ONCE = "secret_to_show"  # on the object, from its making to the end of the request
 
 admin.site.login = views.admin_sign_in  # type: ignore[method-assign]
+admin.site.password_change = views.admin_change_password  # type: ignore[method-assign,assignment]
 
 
 @admin.register(Organisation)
 class OrganisationAdmin(_OrganisationAdmin):
+    """Organisations, with their rules on residency, retention and training."""
+
     list_display = ("name", "residency", "retention_days", "no_training", "created")
     search_fields = ("name",)
     readonly_fields = ("created",)

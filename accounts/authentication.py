@@ -28,7 +28,7 @@ from rest_framework.authentication import (
 )
 from rest_framework.request import Request
 
-from accounts import tokens
+from accounts import passwords, tokens
 from accounts.errors import Forbidden
 from accounts.models import ApiToken, User
 
@@ -62,13 +62,19 @@ class ApiTokenAuthentication(BaseAuthentication):
 
 
 class CookieAuthentication(SessionAuthentication):
-    """The session cookie; what changes something must carry the CSRF token too."""
+    """The session cookie; what changes something must carry the CSRF token too.
+
+    Raises PasswordChangeRequired while the person's password is a one-time password.
+    """
 
     def authenticate(self, request: Request) -> tuple[Any, None] | None:
         # A quoted cookie may hold NUL, which the database refuses with an error of its own.
         if _session_key(request.COOKIES) is None:
             return None
-        return super().authenticate(request)
+        found = super().authenticate(request)
+        if found is not None:
+            passwords.refuse_temporary(found[0])
+        return found
 
     def authenticate_header(self, request: Request) -> str:
         return REALM
@@ -89,8 +95,9 @@ Headers = Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]
 def credential_of_request(headers: Headers) -> Credential | None:
     """The credential in ASGI headers (`scope["headers"]`, names in lower case), or None.
 
-    Raises NotSignedIn, with what to do, for an API token that is not accepted. Sync, at most two
-    queries: from async code call it through `accounts.aio.in_database`. It never writes to the
+    Raises NotSignedIn, with what to do, for an API token that is not accepted, and
+    PasswordChangeRequired for a session while the password is a one-time password. Sync, at most
+    two queries: from async code call it through `accounts.aio.in_database`. It never writes to the
     session. There is no CSRF check: check Origin before letting a cookie change anything.
     """
     pairs = headers.items() if isinstance(headers, Mapping) else headers
@@ -139,7 +146,9 @@ def _credential_of_cookie(header: str) -> Credential | None:
     if key is None:
         return None
     user = _user_of_session(import_module(settings.SESSION_ENGINE).SessionStore(key))
-    return Credential(user, "session", session_ref(key)) if user else None
+    if user is None:
+        return None
+    return Credential(passwords.refuse_temporary(user), "session", session_ref(key))
 
 
 def _user_of_session(session: SessionBase) -> User | None:

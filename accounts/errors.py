@@ -27,6 +27,7 @@ class ApiError(Exception):
         super().__init__(self.message)
 
     def as_dict(self) -> dict[str, dict[str, object]]:
+        """The body of the answer, in the one shape."""
         return {
             "error": {
                 "code": self.code,
@@ -56,6 +57,12 @@ class Forbidden(ApiError):
 
     code = "forbidden"
     http_status = 403
+
+
+class PasswordChangeRequired(Forbidden):
+    """You signed in with a one-time password. Choose your own password first."""
+
+    code = "password_change_required"
 
 
 class NotFound(ApiError):

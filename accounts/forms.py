@@ -122,12 +122,16 @@ class ChangePasswordForm(PasswordChangeForm):
 
 
 class AdminAddUserForm(PlainEmailMixin, _AdminUserCreationForm):
+    """A new user in the admin, with a password or without one."""
+
     class Meta:
         model = User
         fields = ("email", "name", "organisation")
 
 
 class AdminChangeUserForm(PlainEmailMixin, _UserChangeForm):
+    """A user in the admin; the password is only pointed to."""
+
     class Meta:
         model = User
         fields = "__all__"  # the admin's fieldsets choose

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Lower
 from django.utils import timezone
@@ -41,12 +42,14 @@ class UserManager(BaseUserManager["User"]):
         return lowered.get(lower_email=(username or "").lower())
 
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
+        """A saved user; without `password`, one who cannot sign in by password."""
         user = self.model(email=self.normalize_email(email), **fields)
         user.set_password(password)
         user.save(using=self._db)
         return user
 
     def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> User:
+        """A saved user who may do everything, in the admin too."""
         return self.create_user(email, password, is_staff=True, is_superuser=True, **fields)
 
 
@@ -83,8 +86,15 @@ class User(AbstractBaseUser, PermissionsMixin):
     def __str__(self) -> str:
         return self.email
 
+    def clean(self) -> None:
+        """Raises ValidationError also for what a field's own validators never see: [], null."""
+        super().clean()
+        if not isinstance(self.preferences, dict):
+            raise ValidationError({"preferences": "This must be a JSON object; {} if empty."})
+
     @property
     def external_id(self) -> str:
+        """`u_` and 32 hex digits, as the API and the logs name a user."""
         return external_id("u", self.id)
 
     def get_short_name(self) -> str:

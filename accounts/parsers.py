@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any, NoReturn
 
@@ -17,6 +18,12 @@ from accounts.errors import BodyTooLarge, InvalidRequest
 
 MAX_DEPTH = 64
 """Levels of lists and objects. A tool's schema needs about 20; recursive code ends near 1,000."""
+MAX_VALUES = 20_000
+"""Values in one body. Text needs few; a megabyte of empty lists would cost a second of CPU."""
+
+# A string to its end, or to the end of a body that breaks off in it. It fits at every quote and
+# never goes back, so it is linear in whatever is sent.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.?+)*+"?', re.DOTALL)
 
 
 class BoundedJSONParser(BaseParser):
@@ -54,8 +61,9 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     """The JSON object in `raw`. Raises InvalidRequest that says what is wrong.
 
     Stricter than `json`: no NaN and no number beyond a float, no key twice (which of the two would
-    count?), no lone surrogate in a key, at most MAX_DEPTH levels.
+    count?), no lone surrogate in a key, at most MAX_DEPTH levels and MAX_VALUES values.
     """
+    _refuse_too_many(raw)
     value = _loads(raw)
     if not isinstance(value, dict):
         raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
@@ -78,6 +86,13 @@ def _read_bounded(stream: IO[bytes], limit_bytes: int) -> bytes:
     if len(raw) > limit_bytes:
         raise BodyTooLarge(f"The request body is larger than {limit_bytes} bytes.")
     return raw
+
+
+def _refuse_too_many(raw: bytes) -> None:
+    """Counted before anything is built: every value but the first follows one of these signs."""
+    signs = _STRING.sub(b"", raw)
+    if sum(signs.count(sign) for sign in (b",", b"[", b"{")) > MAX_VALUES:
+        raise InvalidRequest(f"The body has more than {MAX_VALUES} values.", code="invalid_json")
 
 
 def _loads(raw: bytes) -> Any:

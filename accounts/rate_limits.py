@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -19,6 +20,9 @@ from redis.exceptions import RedisError
 from accounts.errors import RateLimited
 
 logger = logging.getLogger(__name__)
+
+MAX_ACCOUNT_CHARACTERS = 255
+"""One more than the longest address; what is longer signs in nowhere, and may not cost time."""
 
 Key = Callable[[HttpRequest, str], str]
 """(request, account as typed) → what is counted."""
@@ -43,14 +47,21 @@ def client_address(request: HttpRequest) -> str:
 
 
 def by_address(request: HttpRequest, account: str) -> str:
+    """Where the try comes from, whatever account it names."""
     return client_address(request)
 
 
 def by_account(request: HttpRequest, account: str) -> str:
-    return account.strip().casefold()
+    """The account as the sign-in form and the query for the user read it: one account, one count.
+
+    The form applies NFKC (full-width letters become plain ones), the query ignores case.
+    """
+    bounded = account.strip()[:MAX_ACCOUNT_CHARACTERS]
+    return unicodedata.normalize("NFKC", bounded).strip().lower()
 
 
 def by_both(request: HttpRequest, account: str) -> str:
+    """Tries at one account from one address."""
     return f"{by_address(request, account)} {by_account(request, account)}"
 
 

@@ -50,6 +50,8 @@ class LocalNextMixin(RedirectURLMixin):
 
 
 class SignInView(LocalNextMixin, LoginView):
+    """Signs in by address and password, within `rate_limits.SIGN_IN`; then on to `next`."""
+
     template_name = "accounts/sign_in.html"
     authentication_form = SignInForm
     redirect_authenticated_user = True
@@ -78,6 +80,12 @@ class SignOutView(LocalNextMixin, LogoutView):
 
 @method_decorator([sensitive_post_parameters(), csrf_protect, never_cache], name="dispatch")
 class SignUpView(LocalNextMixin, _SignUpFormView):
+    """Makes an account and signs in, within `rate_limits.SIGN_UP`, while SIGN_UP_OPEN.
+
+    It tells whether an address is taken: until addresses are confirmed by e-mail, only the rate
+    limit keeps anybody from asking for many.
+    """
+
     template_name = "accounts/sign_up.html"
     form_class = SignUpForm
     next_page = settings.LOGIN_REDIRECT_URL
@@ -114,6 +122,8 @@ class SignUpView(LocalNextMixin, _SignUpFormView):
 
 @method_decorator(never_cache, name="dispatch")
 class ChangePasswordView(LocalNextMixin, PasswordChangeView):
+    """Changes one's own password, by the present one; ends all other sessions of the person."""
+
     template_name = "accounts/change_password.html"
     form_class = ChangePasswordForm
     success_url = reverse_lazy("accounts:password_changed")
@@ -138,6 +148,7 @@ class ChangePasswordView(LocalNextMixin, PasswordChangeView):
 
 @never_cache
 def password_changed(request: HttpRequest) -> HttpResponse:
+    """Where a change without `next` ends."""
     return render(request, "accounts/password_changed.html")
 
 
@@ -167,3 +178,9 @@ def admin_sign_in(request: HttpRequest, extra_context: object = None) -> HttpRes
     if not admin.site.has_permission(request):
         raise PermissionDenied
     return HttpResponseRedirect(reverse("admin:index"))
+
+
+def admin_change_password(request: HttpRequest, extra_context: object = None) -> HttpResponse:
+    """Instead of the admin's own page, which knows neither rate limits nor one-time passwords."""
+    wanted = urlencode({"next": reverse("admin:index")})
+    return HttpResponseRedirect(f"{reverse('accounts:change_password')}?{wanted}")

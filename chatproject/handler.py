@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from asgiref.sync import ThreadSensitiveContext
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.http.response import HttpResponseBase
 
+from accounts.errors import ApiError
 from generation.gateway.process import hub
 from generation.gateway.stream import (
     Message,
@@ -22,6 +23,7 @@ from generation.gateway.stream import (
     Send,
     wait_end,
     write_end,
+    write_error,
     write_json,
     write_stream,
 )
@@ -35,6 +37,17 @@ from generation.run_response import (
 )
 
 Scope = dict[str, Any]
+
+BODY_S: Final = 30.0
+"""How long a body may take: 1 MiB at 35 KiB/s. Without it whoever announces a body and sends none
+keeps a connection, and up to 1 MiB, for as long as he likes."""
+
+
+class BodyTooSlow(ApiError):
+    """The request body took too long to arrive. Send it again."""
+
+    code = "body_too_slow"
+    http_status = 408
 
 
 class _Handoff:
@@ -83,7 +96,12 @@ class GatewayHandler(ASGIHandler):
     async def __call__(  # type: ignore[override]  # Channels' messages are mutable mappings
         self, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        body = await _read_body(receive)
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await _read_body(receive)
+        except TimeoutError:
+            await write_error(send, BodyTooSlow())
+            return
         if body is None:
             return
         scope = _with_length(scope, body)

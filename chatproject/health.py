@@ -1,4 +1,4 @@
-"""`/healthz`: this process answers. `/readyz`: it can serve."""
+"""`/readyz`: this process can serve. (`/healthz`, that it lives, is `handler.Liveness`.)"""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from django.core.cache import cache
 from django.db import connection
 from django.http import HttpRequest, JsonResponse
+from django.http.response import HttpResponseBase
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -15,10 +16,17 @@ from accounts.api_errors import AWAY
 from generation.redis_clients import token_log
 
 
-@require_safe
-@never_cache
-def healthz(request: HttpRequest) -> JsonResponse:
-    return JsonResponse({"status": "ok"})
+class Readiness:
+    """Middleware that answers `/readyz` before anybody looks at the Host header.
+
+    A probe asks by address; behind ALLOWED_HOSTS it would get 400 and the process no traffic.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return readyz(request) if request.path == "/readyz" else self._get_response(request)
 
 
 @require_safe

@@ -8,6 +8,7 @@ from typing import Any
 
 from accounts import keys
 from accounts.aio import in_database
+from generation.gateway.hub import Hub
 from generation.gateway.process import close_hub, hub
 from generation.gateway.stream import Receive, Send
 
@@ -20,15 +21,14 @@ async def lifespan(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     except keys.KeysUnavailable as problem:
         await send({"type": "lifespan.startup.failed", "message": str(problem)})
         return
-    await hub()
-    _drain_at_sigterm(asyncio.get_running_loop())
+    _drain_at_sigterm(asyncio.get_running_loop(), await hub())
     await send({"type": "lifespan.startup.complete"})
     await receive()
     await close_hub()
     await send({"type": "lifespan.shutdown.complete"})
 
 
-def _drain_at_sigterm(loop: asyncio.AbstractEventLoop) -> None:
+def _drain_at_sigterm(loop: asyncio.AbstractEventLoop, made: Hub) -> None:
     """End open streams first, then let the server go on with its own handler.
 
     The server waits for open connections before it ends the lifespan, so that a stream ended only
@@ -38,12 +38,8 @@ def _drain_at_sigterm(loop: asyncio.AbstractEventLoop) -> None:
         previous = signal.getsignal(number)
 
         def handle(signum: int, frame: Any, previous: Any = previous) -> None:
-            loop.call_soon_threadsafe(lambda: loop.create_task(_drain()))
+            loop.call_soon_threadsafe(made.drain)
             if callable(previous):
                 previous(signum, frame)
 
         signal.signal(number, handle)
-
-
-async def _drain() -> None:
-    (await hub()).drain()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import platform
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chatproject.embedded.problems import SetupProblem
+from chatproject.run_support import plain_environment
 
 SONAME = "libgomp.so.1"
 REQUIREMENT = "scikit-learn==1.9.1"
@@ -75,7 +77,8 @@ def _fetch(library: Path) -> None:
 def _download(directory: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--only-binary", ":all:", *WHEEL_TAGS, "--dest", str(directory), REQUIREMENT]
-    subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True)
+    environment = plain_environment(os.environ, network=True)
+    subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True, env=environment)
     return next(directory.glob("*.whl"))
 
 

@@ -40,18 +40,22 @@ def shell(request: HttpRequest, c_id: str = "") -> HttpResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """400, of what Django could not read."""
     return _error(request, errors.InvalidRequest("The request could not be read."))
 
 
 def permission_denied(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """403, of what is not open to this person."""
     return _error(request, errors.Forbidden("This is not open to you."))
 
 
 def page_not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """404, of an address that leads nowhere."""
     return _error(request, errors.NotFound("There is nothing at this address."))
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """403, of a form without its CSRF token or with an old one."""
     return _error(request, errors.Forbidden("The page has been open for too long; load it again."))
 
 

@@ -25,30 +25,37 @@ from chatproject.embedded.ports import free_port
 from chatproject.embedded.problems import MIB, require_free_space
 from chatproject.embedded.processes import StopStep
 from chatproject.prepare import ADMIN_MARK
-from chatproject.run_options import CHECKOUT, LOOPBACK, Options, check_ports, read_options
-from chatproject.run_support import Readiness, master_keys, secret_key, write_private
+from chatproject.run_options import CHECKOUT, LOOPBACK, Options, check_ports, is_set, read_options
+from chatproject.run_support import (
+    Readiness,
+    master_keys,
+    plain_environment,
+    secret_key,
+    write_private,
+)
 from chatproject.supervisor import Command, Service, Supervisor, source_changes
 
-# The order of the stop is the reverse: first nobody new comes in, then runs end or are handed over,
-# then what they needed goes.
+# The order of the stop is the reverse: first nobody new comes in, then runs end, then what they
+# needed goes.
 DATABASE_STAGE, REDIS_STAGE, ENGINE_STAGE, WORKER_STAGE, WEB_STAGE = range(5)
 
 POOL = "demo"
 KEYS_DATABASE = "chat_keys"
 # An engine writes text and opens none.
-NOT_FOR_ENGINES = ("MASTER_KEYS", "KEYS_DATABASE_URL", "DATABASE_URL", "SECRET_KEY")
 REPLICA = "demo-1"
 # Logs, static files and the database's write-ahead log; the model asks for its own room.
 RUNNING_BYTES = 300 * MIB
 
-# A worker lets running answers go on for WORKER_GRACE_S and then hands them over: in production
-# another takes them, here everybody is about to end.
+# A worker lets running answers go on for WORKER_GRACE_S; what has not finished by then ends as
+# `interrupted`, with its text kept. Short here: somebody has pressed Ctrl-C and waits.
 WORKER_GRACE_S = "3"
 WORKER_STOP = (StopStep(signal.SIGTERM, 12.0), StopStep(signal.SIGQUIT, 5.0))
 # Quiet: their banners say on twenty lines what this file says.
 CELERY = ("celery", "--quiet", "-A", "chatproject")
 # Workers do not look for each other: that costs a second at the start and nothing here needs it.
 WORKER = (*CELERY, "worker", "--without-gossip", "--without-mingle", "--without-heartbeat")
+# Further connections get 503 at once, before the process runs out of files or memory.
+CONNECTIONS_MAX = "4000"
 # uvicorn itself gives open answers 10 s.
 WEB_STOP = (StopStep(signal.SIGTERM, 14.0),)
 
@@ -64,7 +71,7 @@ class Run:
         self._environment: dict[str, str] = {}
         self._admin_lines: list[str] = []
         self._lock = HomeLock(options.var / "run.lock")
-        self._ready = Readiness(options, console, self._announce)
+        self._ready = Readiness(options, console, self._announce, self._start_the_rest)
 
     def go(self) -> None:
         """Returns after an orderly stop; raises SetupProblem when there was something wrong."""
@@ -88,8 +95,8 @@ class Run:
 
     def _look_at_machine(self) -> None:
         var = self._options.var
-        make_home(var, None)
-        var.chmod(0o711)  # PostgreSQL's user must be able to pass; what is secret has its own mode
+        # PostgreSQL's user must be able to pass; what is secret has its own mode.
+        make_home(var, 0o711)
         holder = self._lock.acquire(f"process {os.getpid()} at {self._options.address}")
         if holder is not None:
             raise SetupProblem(
@@ -103,12 +110,10 @@ class Run:
     # --- services ---------------------------------------------------------------------------------
 
     def _start_services(self) -> None:
-        secret = os.environ.get("SECRET_KEY") or secret_key(self._options.var)
         self._environment = {
             **os.environ,
             "PYTHONUNBUFFERED": "1",
             "DJANGO_SETTINGS_MODULE": "chatproject.settings",
-            "SECRET_KEY": secret,
             "MASTER_KEYS": os.environ.get("MASTER_KEYS") or master_keys(self._options.var),
             "STATIC_ROOT": os.environ.get("STATIC_ROOT") or str(self._options.var / "static"),
             "GPU_POOL": POOL,
@@ -118,6 +123,8 @@ class Run:
             # On a laptop as root Celery's warning is true and of no use; in production nobody is.
             "PYTHONWARNINGS": "ignore:You're running the worker with superuser",
         }
+        if not is_set(self._environment, "SECRET_KEY"):
+            self._environment["SECRET_KEY"] = secret_key(self._options.var)
         if self._reload:
             self._environment.setdefault("DEBUG", "1")
         self._start_postgres()
@@ -125,7 +132,7 @@ class Run:
         self._start_engine()
 
     def _start_postgres(self) -> None:
-        if not self._environment.get("DATABASE_URL"):
+        if not is_set(self._environment, "DATABASE_URL"):
             self._console.say("Starting PostgreSQL")
             postgres = EmbeddedPostgres(self._options.var)
             if not postgres.home.is_relative_to(self._options.var):
@@ -142,7 +149,7 @@ class Run:
             )
 
     def _start_valkey(self) -> None:
-        if not self._environment.get("REDIS_URL"):
+        if not is_set(self._environment, "REDIS_URL"):
             self._console.say("Starting Valkey")
             valkey = EmbeddedValkey(self._options.var)
             self._supervisor.add(valkey, REDIS_STAGE)
@@ -170,8 +177,11 @@ class Run:
         """Start the engine on a free port of this machine; where and with which key it answers."""
         model = self._options.model_file or self._demo_weights()
         port, key = free_port(), secrets.token_urlsafe(24)
-        environment = {k: v for k, v in self._environment.items() if k not in NOT_FOR_ENGINES}
-        environment["ENGINE_API_KEY"] = key
+        self._supervisor.add(self._engine_command(model, port, key), ENGINE_STAGE)
+        return {"url": f"http://127.0.0.1:{port}", "api_key": key}
+
+    def _engine_command(self, model: Path, port: int, key: str) -> Command:
+        environment = {**plain_environment(self._environment), "ENGINE_API_KEY": key}
         if not openmp.is_installed():
             directory = openmp.library_directory(self._options.var / "lib", self._console.say)
             others = environment.get("LD_LIBRARY_PATH")
@@ -182,18 +192,21 @@ class Run:
         arguments += ["--context-tokens", str(context_tokens)]
         command = self._command("engine", arguments)
         command.env = environment
-        self._supervisor.add(command, ENGINE_STAGE)
-        return {"url": f"http://127.0.0.1:{port}", "api_key": key}
+        return command
 
     def _demo_weights(self) -> Path:
         directory = self._options.var / "models"
-        if not demo_model.is_here(directory):
-            # In a process of its own, so that Ctrl-C ends a long download.
-            fetch = self._command("model", ["chatproject.demo_model", str(directory)])
-            fetch.stop_steps = (StopStep(signal.SIGTERM, 2.0),)
-            if self._supervisor.step(fetch) != 0:
-                raise SetupProblem("There is no model to answer with; the lines above say why.")
+        is_here = demo_model.is_here(directory)
+        if not is_here and self._supervisor.step(self._fetch_command(directory)) != 0:
+            raise SetupProblem("There is no model to answer with; the lines above say why.")
         return directory / demo_model.DEMO.name
+
+    def _fetch_command(self, directory: Path) -> Command:
+        """In a process of its own, so that Ctrl-C ends a long download."""
+        fetch = self._command("model", ["chatproject.demo_model", str(directory)])
+        fetch.env = plain_environment(self._environment, network=True)
+        fetch.stop_steps = (StopStep(signal.SIGTERM, 2.0),)
+        return fetch
 
     # --- preparation ------------------------------------------------------------------------------
 
@@ -251,10 +264,12 @@ class Run:
             name = "web" if len(self._options.ports) == 1 else f"web {index}"
             address = ["--host", self._options.host, "--port", str(port)]
             rest = ["--no-access-log", "--no-proxy-headers", "--timeout-graceful-shutdown", "10"]
+            rest += ["--limit-concurrency", CONNECTIONS_MAX]
             command = self._product(
                 name, ["uvicorn", "chatproject.asgi:application", *address, *rest]
             )
             command.stop_steps = WEB_STOP
+            command.many_files = True
             yield command
 
     def _product(self, name: str, module: list[str]) -> Command:
@@ -285,7 +300,6 @@ class Run:
             lines.append("To be reached by other names, set ALLOWED_HOSTS=name,other.name")
         self._console.box([*lines, *self._admin_lines, "Ctrl-C ends everything; the data stays."])
         self._admin_lines = []
-        self._start_the_rest()
 
     def _show_admin_once(self) -> None:
         """A one-time password is never said again: not even an early end may swallow it."""

@@ -17,6 +17,7 @@ ENGINES = ("llamacpp", "openai", "simulated")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # What one slot of the demo's engine may hold, prompt and answer together.
 CONTEXT_TOKENS = 4096
+PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,20 @@ class Options:
         return f"http://{host}:{self.port}/"
 
 
+def is_set(environment: Mapping[str, str], name: str) -> bool:
+    """Whether the product will find a value: settings read NAME, and before it the file that
+    NAME_FILE names.
+    """
+    return bool(environment.get(name) or environment.get(f"{name}_FILE"))
+
+
 def read_options(environment: Mapping[str, str]) -> Options:
     """Options from the environment; raises SetupProblem for a value that cannot be meant."""
     slots = _whole_number(environment, "SLOTS", 2, 1, 64)
     options = Options(
         var=Path(environment.get("HEARTH_VAR") or CHECKOUT / "var").resolve(),
         host=environment.get("HOST") or "127.0.0.1",
-        port=_whole_number(environment, "PORT", 8000, 1, 65535),
+        port=_whole_number(environment, "PORT", 8000, 1, PORT_MAX),
         web_processes=_whole_number(environment, "WEB", 1, 1, 16),
         engine=_engine(environment),
         engine_url=environment.get("ENGINE_URL", ""),
@@ -62,6 +70,7 @@ def read_options(environment: Mapping[str, str]) -> Options:
         model_file=_model_file(environment),
         slots=slots,
     )
+    _check_last_port(options)
     _check_engine_url(options)
     return options
 
@@ -79,7 +88,7 @@ def _whole_number(
 
 
 def _engine(environment: Mapping[str, str]) -> str:
-    if environment.get("ENGINE_PROFILES"):
+    if is_set(environment, "ENGINE_PROFILES"):
         return "own"
     engine = environment.get("ENGINE") or "llamacpp"
     if engine not in ENGINES:
@@ -90,6 +99,15 @@ def _engine(environment: Mapping[str, str]) -> str:
             "yours."
         )
     return engine
+
+
+def _check_last_port(options: Options) -> None:
+    if options.ports[-1] > PORT_MAX:
+        first = PORT_MAX + 1 - options.web_processes
+        raise SetupProblem(
+            f"PORT={options.port} leaves no room for WEB={options.web_processes} web processes on "
+            f"consecutive ports: the last port is {PORT_MAX}. Choose PORT={first} or a smaller one."
+        )
 
 
 def _check_engine_url(options: Options) -> None:

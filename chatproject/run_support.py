@@ -6,7 +6,7 @@ import http.client
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from accounts.key_ring import new_entry
@@ -16,6 +16,51 @@ from chatproject.run_options import Options
 READY_LOOK_S = 0.3
 READY_PATIENCE_S = 1.0
 STILL_WAITING_S = 30.0
+
+# What a program needs that is no part of the product. The rest of our environment holds passwords,
+# and the engine reads text of strangers, the download bytes of strangers.
+PLAIN_NAMES = frozenset(
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "LD_LIBRARY_PATH",
+        "PYTHONUNBUFFERED",
+        "HEARTH_VAR",
+    ]
+)
+PLAIN_PREFIXES = ("LC_", "OMP_", "GOMP_", "GGML_", "CUDA_", "NVIDIA_")
+NETWORK_NAMES = frozenset(
+    [
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "XDG_CONFIG_HOME",
+        "XDG_CONFIG_DIRS",
+        "XDG_CACHE_HOME",
+        "NETRC",
+    ]
+)
+
+
+def plain_environment(environment: Mapping[str, str], *, network: bool = False) -> dict[str, str]:
+    """Without what is secret. `network`: with proxies, certificates and pip's own settings."""
+
+    def passes(name: str) -> bool:
+        if name in PLAIN_NAMES or name.startswith(PLAIN_PREFIXES):
+            return True
+        return network and (name.upper() in NETWORK_NAMES or name.startswith("PIP_"))
+
+    return {name: value for name, value in environment.items() if passes(name)}
 
 
 def write_private(path: Path, text: str) -> None:
@@ -43,18 +88,35 @@ def master_keys(var: Path) -> str:
     return path.read_text().strip()
 
 
-class Readiness:
-    """Asks the first web process until it is ready, then calls `announce` once.
+def allowed_host(environment: Mapping[str, str]) -> str:
+    """A name that Django lets pass: with ALLOWED_HOSTS set, `localhost` need not be one."""
+    names = [name.strip() for name in environment.get("ALLOWED_HOSTS", "").split(",")]
+    plain = [name.removeprefix(".") for name in names if name and "*" not in name]
+    return plain[0] if plain else "localhost"
 
-    It runs in the supervisor's loop, so each look is short.
+
+class Readiness:
+    """Asks the first web process until it is ready, then calls `announce` and `proceed` once each.
+
+    `proceed` does not wait for ever: STILL_WAITING_S later it is called without an answer too. It
+    runs in the supervisor's loop, so each look is short.
     """
 
-    def __init__(self, options: Options, console: Console, announce: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        console: Console,
+        announce: Callable[[], None],
+        proceed: Callable[[], None],
+    ) -> None:
         wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
         self._host = wildcards.get(options.host, options.host)
         self._port = options.port
+        self._name = allowed_host(os.environ)
         self._console = console
         self._announce = announce
+        self._proceed = proceed
+        self._proceeded = False
         self._done = False
         self._next_look_s = 0.0
         self._next_word_s = time.monotonic() + STILL_WAITING_S
@@ -67,14 +129,21 @@ class Readiness:
         if self._answers():
             self._done = True
             self._announce()
+            self._proceed_once()
         elif now_s > self._next_word_s:
             self._next_word_s = now_s + STILL_WAITING_S
             self._console.say("Still waiting for the web process to be ready; its lines say why")
+            self._proceed_once()
+
+    def _proceed_once(self) -> None:
+        if not self._proceeded:
+            self._proceeded = True
+            self._proceed()
 
     def _answers(self) -> bool:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=READY_PATIENCE_S)
         try:
-            connection.request("GET", "/readyz", headers={"Host": "localhost"})
+            connection.request("GET", "/readyz", headers={"Host": self._name})
             return connection.getresponse().status == 200
         except (OSError, http.client.HTTPException):
             return False

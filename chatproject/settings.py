@@ -12,6 +12,8 @@ from typing import Any
 import environ
 from csp.constants import NONCE, NONE, SELF
 
+from chatproject.logs import logging_config
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.FileAwareEnv()
 
@@ -44,13 +46,14 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "chatproject.health.Readiness",  # first: probes name no host of ours
     "django.middleware.security.SecurityMiddleware",
-    "servestatic.middleware.ServeStaticMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "accounts.middleware.OwnPasswordFirst",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -76,6 +79,10 @@ TEMPLATES = [
     },
 ]
 
+# --- logs -----------------------------------------------------------------------------------------
+
+LOGGING = logging_config(env.str("LOG_LEVEL", default="INFO"))
+
 # --- data -----------------------------------------------------------------------------------------
 
 DATABASE_POOL_SIZE: int = env.int("DATABASE_POOL_SIZE", default=12)
@@ -90,6 +97,13 @@ DATABASES["default"]["OPTIONS"] = {
         "timeout": 5,
         "reconnect_timeout": 5,
     },
+    # A server that vanished answers nothing: without these a call would wait for a quarter of an
+    # hour, and a finish with it.
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
 }
 # Checked as the pool hands them out: a restart of PostgreSQL would else cost an error for each.
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
@@ -170,7 +184,6 @@ USE_TZ = True
 USE_I18N = True
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(env.str("STATIC_ROOT", default=str(BASE_DIR / "var" / "static")))
-SERVESTATIC_ALLOW_ALL_ORIGINS = False
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
@@ -207,7 +220,8 @@ CONTENT_SECURITY_POLICY = {
 
 MAX_BODY_BYTES: int = env.int("MAX_BODY_BYTES", default=1024 * 1024)
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
-WEB_THREADS: int = env.int("WEB_THREADS", default=DATABASE_POOL_SIZE)
+# The rest of the pool is for accounts.aio: resumes and lookups must not wait for requests.
+WEB_THREADS: int = env.int("WEB_THREADS", default=(DATABASE_POOL_SIZE + 1) // 2)
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "accounts.authentication.ApiTokenAuthentication",
@@ -272,6 +286,8 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True  # none: acks are early
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # stops and drains have channels of their own
 CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False  # LOGGING holds for workers too
+CELERY_WORKER_REDIRECT_STDOUTS = False
 CELERY_IMPORTS = ["generation.worker.tasks"]
 CELERY_BEAT_SCHEDULE = {
     # `expires`: what a stopped chores worker left behind is not done a hundred times later.

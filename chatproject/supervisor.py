@@ -53,7 +53,8 @@ class Service(Protocol):
 class Command:
     """A child of ours by its command line; what it prints goes through the supervisor.
 
-    `reload`: restarted when the source changes (`make dev`).
+    `reload`: restarted when the source changes (`make dev`). `many_files`: may open as many as the
+    machine lets it; a login shell's 1,024 are fewer than a web process has streams.
     """
 
     name: str
@@ -62,12 +63,15 @@ class Command:
     cwd: Path
     stop_steps: Sequence[StopStep] = PATIENT
     reload: bool = False
+    many_files: bool = False
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self.process = processes.spawn(
             self.argv, cwd=self.cwd, env=self.env, stdout=subprocess.PIPE
         )
+        if self.many_files:
+            processes.raise_file_limit(self.process.pid)
 
     def stop(self) -> None:
         if self.process is not None:

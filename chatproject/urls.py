@@ -5,11 +5,9 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path
 
-from chatproject import health, pages
+from chatproject import pages
 
 urlpatterns = [
-    path("healthz", health.healthz),
-    path("readyz", health.readyz),
     path("admin/", admin.site.urls),
     path("accounts/", include("accounts.urls")),
     path("v1/", include("conversations.urls")),

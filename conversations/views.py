@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.models import User
+from accounts.requests import signed_in_user
 from conversations.access import access_conversation
 from conversations.conditional import check_match
 from conversations.selectors import item_of, list_conversations
@@ -30,7 +31,7 @@ class ConversationsView(APIView):
         query = ListQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         wanted = query.validated_data
-        page = list_conversations(_user(request), wanted["cursor"], wanted["limit"])
+        page = list_conversations(signed_in_user(request), wanted["cursor"], wanted["limit"])
         return Response(
             {
                 "items": [conversation_item(item) for item in page.items],
@@ -44,7 +45,7 @@ class ConversationsView(APIView):
         until = timezone.now() + TEMPORARY_FOR if body.validated_data["temporary"] else None
         with transaction.atomic():
             conversation = create_conversation(
-                _user(request), title=body.validated_data["title"], temporary_until=until
+                signed_in_user(request), title=body.validated_data["title"], temporary_until=until
             )
         return Response(conversation_item(item_of(conversation)), status=201)
 
@@ -64,7 +65,3 @@ def rename_view_body(
         body.is_valid(raise_exception=True)
         rename(conversation, body.validated_data["title"])
     return conversation_item(item_of(conversation))
-
-
-def _user(request: Request) -> User:
-    return cast("User", request.user)  # IsAuthenticated has let only users in

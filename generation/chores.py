@@ -12,7 +12,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from conversations import services
-from generation.models import RunCheckpoint
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +38,4 @@ def purge() -> int:
 @transaction.atomic
 def purge_one(conversation_id: uuid.UUID, deleted_before: datetime) -> bool:
     """False where it was restored or purged meanwhile. A run that ends later leaves no text."""
-    if not services.purge(conversation_id, deleted_before):
-        return False
-    RunCheckpoint.objects.filter(run__conversation_id=conversation_id).delete()
-    return True
+    return services.purge(conversation_id, deleted_before)

@@ -6,7 +6,7 @@ from accounts.errors import Conflict, InvalidRequest, RateLimited
 
 
 class UnknownModel(InvalidRequest):
-    """There is no such model, or your plan does not include it. GET /v1/models lists yours."""
+    """There is no such model. GET /v1/models lists those you may choose."""
 
     code = "unknown_model"
 

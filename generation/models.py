@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.conf import settings
-from django.core.validators import MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -44,7 +44,11 @@ class Pool(models.Model):
     model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="pools")
     region = models.CharField(max_length=64, default="local")
     profile = models.CharField(max_length=64)
-    silence_s = models.FloatField(default=30, help_text="An engine silent for longer is given up.")
+    silence_s = models.FloatField(
+        default=30,
+        validators=[MinValueValidator(1), MaxValueValidator(3600)],
+        help_text="An engine silent for longer is given up.",
+    )
 
     class Meta:
         ordering = ["slug"]
@@ -147,20 +151,6 @@ class Run(models.Model):
     @property
     def external_id(self) -> str:
         return external_id("g", self.id)
-
-
-class RunCheckpoint(models.Model):
-    """The released text of a long run so far, sealed; so that it survives the loss of Redis."""
-
-    run = models.OneToOneField(
-        Run, on_delete=models.CASCADE, primary_key=True, related_name="checkpoint"
-    )
-    epoch = models.PositiveIntegerField()
-    seq = models.PositiveBigIntegerField()
-    content = models.BinaryField(editable=False)  # sealed
-
-    def __str__(self) -> str:
-        return str(self.run_id)
 
 
 class IdempotencyKey(models.Model):

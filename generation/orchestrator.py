@@ -17,7 +17,8 @@ from datetime import datetime
 from typing import Final, cast
 
 import psycopg
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DataError, IntegrityError, ProgrammingError
+from django.db import Error as DjangoDatabaseError
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -34,7 +35,7 @@ from generation.runs import Claim, Outcome
 from generation.scheduler import QueueEntry
 from generation.token_log import AnswerTooLong, Fenced, LogFull
 from generation.token_log.writer import RecheckReply, RunWriter
-from generation.worker_context import FENCED, STOP, WorkerContext, reason_of
+from generation.worker_context import FENCED, STOP, WorkerContext, cancel_once, reason_of
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,8 @@ PREFILL_FACTOR: Final = 4
 """How many times the pool's silence an engine gets for its first piece: nothing comes while it
 reads the prompt, and a cold prompt of 3,600 tokens took 60 s on two CPU cores."""
 
-CONNECTION_ERRORS: Final = (OperationalError, InterfaceError, psycopg.OperationalError)
+CONNECTION_ERRORS: Final = (DjangoDatabaseError, psycopg.OperationalError)
+"""All that is no fault of the data: a primary that was demoted answers with an InternalError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ async def _claim_next(context: WorkerContext) -> Claim | None:
 async def _claim(context: WorkerContext, entry: QueueEntry) -> Claim | None:
     try:
         return await in_database(runs.claim, parse_id("g", entry.run), context.replica)
-    except DatabaseError:
+    except DjangoDatabaseError:
         with contextlib.suppress(RedisError):
             await context.scheduler.requeue_front(entry, pool=context.pool)
         raise
@@ -193,14 +195,18 @@ class Orchestration:
         pieces = self._context.engine.generate(request)
         loop = asyncio.get_running_loop()
         first_s = PREFILL_FACTOR * self._claim.silence_s
+        ending: Ending | None = None
         # Closing the stream aborts the request at the engine, whatever ended the loop.
         async with asyncio.timeout(first_s) as silence, aclosing(pieces) as stream:
             async for piece in stream:
                 silence.reschedule(loop.time() + self._claim.silence_s)
                 self._take(writer, piece)
                 if piece.finish is not None:
-                    return Ending(piece.finish, usage=piece.usage)
-        raise EngineCutOff("the engine ended without a finish")
+                    # Read to its end all the same: a stream that is left costs its connection.
+                    ending = Ending(piece.finish, usage=piece.usage)
+        if ending is None:
+            raise EngineCutOff("the engine ended without a finish")
+        return ending
 
     def _take(self, writer: RunWriter, piece: Piece) -> None:
         self._output_tokens += piece.tokens
@@ -252,16 +258,16 @@ class Orchestration:
         while not writer.fenced.is_set():
             try:
                 return await in_database(runs.finish, self._claim, outcome)
+            except (DataError, IntegrityError, ProgrammingError) as error:
+                if outcome.finish == "error" and not outcome.text:
+                    raise
+                # What cannot be stored would be refused for ever: the run ends failed.
+                self._log_failure(type(error).__name__)
+                outcome = replace(outcome, finish="error", error_code="engine_failed", text="")
             except CONNECTION_ERRORS:
                 log.warning("PostgreSQL is away at a finish", extra={"action": "finish_retried"})
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, RETRY_S[1])
-            except DatabaseError as error:
-                if outcome.finish == "error" and not outcome.text:
-                    raise
-                # Data that cannot be stored would be refused for ever: the run ends failed.
-                self._log_failure(type(error).__name__)
-                outcome = replace(outcome, finish="error", error_code="engine_failed", text="")
         return None
 
 
@@ -271,7 +277,7 @@ async def _cancel_when_told(writer: RunWriter, task: asyncio.Task[bool]) -> None
     fenced = asyncio.create_task(writer.fenced.wait())
     try:
         await asyncio.wait({stop, fenced}, return_when=asyncio.FIRST_COMPLETED)
-        task.cancel(FENCED if writer.fenced.is_set() else STOP)
+        cancel_once(task, FENCED if writer.fenced.is_set() else STOP)
     finally:
         stop.cancel()
         fenced.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from accounts.ids import external_id
-from conversations.models import Conversation
+from conversations.serializers import iso_time
 from generation.events import encode_data
 from generation.models import Run
 
@@ -35,8 +35,8 @@ def usage_payload(row: Run) -> dict[str, int]:
 
 
 def done_payload(row: Run) -> dict[str, object]:
-    """The data of `done`. The active leaf is the one that holds when this is asked."""
-    leaf = Conversation.objects.values_list("active_leaf_id", flat=True).get(id=row.conversation_id)
+    """The data of `done`, with the active leaf as the row's conversation was read."""
+    leaf = row.conversation.active_leaf_id
     return {
         "finish": row.finish,
         "usage": usage_payload(row),
@@ -80,7 +80,7 @@ def run_payload(row: Run, position: int | None = None) -> dict[str, object]:
         "model": row.model_used,
         "position": position,
         "usage": usage_payload(row),
-        "queued_at": _time(row.queued_at),
+        "queued_at": iso_time(row.queued_at),
         "claimed_at": _time(row.claimed_at),
         "first_text_at": _time(row.first_text_at),
         "finished_at": _time(row.finished_at),
@@ -88,4 +88,4 @@ def run_payload(row: Run, position: int | None = None) -> dict[str, object]:
 
 
 def _time(moment: datetime | None) -> str | None:
-    return moment.isoformat() if moment else None
+    return iso_time(moment) if moment else None

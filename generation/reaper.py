@@ -7,24 +7,30 @@ an idempotent script, or under a lock.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from django.db.models import QuerySet
-from django.utils import timezone
+from django.db.models.functions import Now
 from redis.exceptions import RedisError
 
+from accounts.api_errors import AWAY
 from generation import runs
 from generation.events import Event, encode_data, takeover_seq
 from generation.launch import launch, queue_entry
 from generation.models import Pool, Run
-from generation.payloads import error_payload
+from generation.owner_signal import tell_owner
+from generation.payloads import done_payload, error_payload
 from generation.redis_clients import pause_reaping, reaping_paused, token_log
+from generation.run_state import ENDED
 from generation.scheduler import QueueEntry, scheduler_sync
-from generation.token_log import Assembled, Batch, LogState, assemble
+from generation.token_log import Assembled, Batch, Code, LogState, assemble
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LOST_AFTER: Final = timedelta(seconds=2)
 """A run saved so long ago without a place in the queue was lost on its way there."""
@@ -32,17 +38,43 @@ LOST_AFTER: Final = timedelta(seconds=2)
 DEAD_AFTER: Final = timedelta(seconds=6)
 """A claim gets so long to open its log; as long as a lease lasts (token_log.limits.LEASE_MS)."""
 
+CONFIRM_S: Final = 2.0
+"""An owner renews its lease every second: twice as long and it is not only late."""
+
+REPAIRED_WITHIN: Final = timedelta(minutes=2)
+"""How long after its end a run's log is looked at; an ended log lives a minute."""
+
 BATCH: Final = 200
 PAGES: Final = 200
 
 
 def sweep() -> None:
-    """One round over everything. Redis' and PostgreSQL's errors pass through."""
+    """One round over everything. A pool or a run that makes trouble does not stop the others.
+
+    Redis' and PostgreSQL's errors pass through: then nothing can be done at all.
+    """
     for pool in Pool.objects.values_list("slug", flat=True):
-        if not scheduler_sync().is_built(pool):
-            rebuild(pool)
-        queue_lost_runs(pool)
+        _guarded(_sweep_pool, pool)
+    tell_stops()
+    repair_ends()
     end_dead_runs()
+
+
+def _sweep_pool(pool: str) -> None:
+    if not scheduler_sync().is_built(pool):
+        rebuild(pool)
+    queue_lost_runs(pool)
+
+
+def _guarded(step: Callable[[T], object], of: T) -> bool:
+    """Whether `step` did something; what goes wrong with this one is logged, not passed on."""
+    try:
+        return bool(step(of))
+    except AWAY:
+        raise
+    except Exception:
+        log.exception("the sweep failed at %s", of, extra={"action": "sweep_step_failed"})
+        return False
 
 
 def rebuild(pool: str) -> bool:
@@ -66,9 +98,7 @@ def queue_lost_runs(pool: str) -> int:
     A run that was just popped has none either; queueing it again is harmless, for only one claim
     moves its row.
     """
-    queued = Run.objects.filter(
-        pool=pool, status="queued", queued_at__lt=timezone.now() - LOST_AFTER
-    )
+    queued = Run.objects.filter(pool=pool, status="queued", queued_at__lt=Now() - LOST_AFTER)
     launched = 0
     for batch in _batches(queued):
         places = scheduler_sync().positions([(pool, run.external_id) for run in batch])
@@ -79,18 +109,81 @@ def queue_lost_runs(pool: str) -> int:
     return launched
 
 
+def tell_stops() -> int:
+    """Tell running runs' owners again what PostgreSQL knows: that they were asked to stop.
+
+    The flag may have been lost with its log, or the one who set it could not reach Redis.
+    """
+    asked = Run.objects.filter(status="running", stop_requested_at__lt=Now() - LOST_AFTER)
+    told = 0
+    for batch in _batches(asked):
+        for row in batch:
+            tell_owner(row.external_id)
+            told += 1
+    return told
+
+
+def repair_ends() -> int:
+    """Append the `done` that a crash between the finish and the log has kept back."""
+    ended = Run.objects.filter(
+        status__in=ENDED,
+        finished_at__gt=Now() - REPAIRED_WITHIN,
+        finished_at__lt=Now() - DEAD_AFTER,
+    )
+    repaired = 0
+    for batch in _batches(ended):
+        states = token_log().states([row.external_id for row in batch])
+        unended = [
+            row
+            for row, state in zip(batch, states, strict=True)
+            if state is not None and state.status != "ended"
+        ]
+        repaired += sum(_guarded(_repair_end, row) for row in unended)
+    return repaired
+
+
+def _repair_end(row: Run) -> bool:
+    done = Event(row.last_seq or 0, "done", encode_data(done_payload(row)))
+    batch = Batch(row.external_id, row.epoch, expected_seq=done.seq - 1, events=[done])
+    reply = token_log().append(batch)
+    if reply.code is Code.OK:
+        token_log().tell(reply.watchers, row.external_id, reply.last_seq, [done])
+    else:
+        # It ends elsewhere, or belongs to nobody: gateways answer from PostgreSQL.
+        token_log().delete(row.external_id, epoch=row.epoch)
+    return True
+
+
 def end_dead_runs() -> int:
-    """End running runs whose owner is gone, as `interrupted`, with the best text known."""
+    """End running runs whose owner is gone, as `interrupted`, with the best text known.
+
+    Each is looked at twice, CONFIRM_S apart: when Redis thaws after some seconds it may answer us
+    before it has taken the owners' renewals, and every lease looks dead for a moment.
+    """
     if reaping_paused():
         return 0
-    old = timezone.now() - DEAD_AFTER
-    running = Run.objects.filter(status="running", claimed_at__lt=old)
-    ended = 0
-    for batch in _batches(running):
-        states = token_log().states([row.external_id for row in batch])
-        dead = [row for row, state in zip(batch, states, strict=True) if _dead(state)]
-        ended += sum(_end_dead(row) for row in dead)
-    return ended
+    running = Run.objects.filter(status="running", claimed_at__lt=Now() - DEAD_AFTER)
+    suspects = [row for batch in _batches(running) for row in _without_owner(batch)]
+    if not suspects:
+        return 0
+    time.sleep(CONFIRM_S)
+    parts = [suspects[at : at + BATCH] for at in range(0, len(suspects), BATCH)]
+    dead = [row for part in parts for row in _without_owner(part)]
+    # Asked last: a Redis that was lost in between knows no lease, and has no marker either.
+    if reaping_paused() or not _all_built():
+        return 0
+    return sum(_guarded(_end_dead, row) for row in dead)
+
+
+def _without_owner(rows: Sequence[Run]) -> list[Run]:
+    states = token_log().states([row.external_id for row in rows])
+    return [row for row, state in zip(rows, states, strict=True) if _dead(state)]
+
+
+def _all_built() -> bool:
+    return all(
+        scheduler_sync().is_built(pool) for pool in Pool.objects.values_list("slug", flat=True)
+    )
 
 
 def _batches(rows: QuerySet[Run]) -> Iterator[list[Run]]:

@@ -15,7 +15,6 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from accounts.errors import NotFound
 from accounts.ids import InvalidId, parse_id
@@ -160,7 +159,7 @@ def recheck(claim: Claim) -> tuple[int, bool]:
 def claim(run_id: uuid.UUID, replica: str) -> Claim | None:
     """queued → running under the next epoch; None if the run is no longer queued."""
     moved = Run.objects.filter(id=run_id, status="queued", epoch=0).update(
-        status="running", epoch=1, replica=replica, claimed_at=timezone.now()
+        status="running", epoch=1, replica=replica, claimed_at=Now()
     )
     return _claim_of(run_id) if moved else None
 
@@ -169,7 +168,7 @@ def claim(run_id: uuid.UUID, replica: str) -> Claim | None:
 def take_over(run_id: uuid.UUID, epoch: int, replica: str) -> Claim | None:
     """Mint the next epoch of a running run whose owner is gone; None if somebody was faster."""
     moved = Run.objects.filter(id=run_id, status="running", epoch=epoch).update(
-        epoch=epoch + 1, replica=replica, claimed_at=timezone.now()
+        epoch=epoch + 1, replica=replica, claimed_at=Now()
     )
     return _claim_of(run_id) if moved else None
 
@@ -217,12 +216,15 @@ def _end(run_id: uuid.UUID, status: str, epoch: int, outcome: Outcome) -> dict[s
         cached_tokens=outcome.cached_tokens,
         output_tokens=outcome.output_tokens,
         first_text_at=outcome.first_text_at,
-        finished_at=timezone.now(),
+        finished_at=Now(),
     )
-    row = Run.objects.select_related("conversation").get(id=run_id)
+    row = Run.objects.filter(id=run_id).select_related("conversation").first()
+    if row is None:
+        return None  # its owner's account was deleted in mid-answer
     if not moved:
         return _done_if_ours(row, epoch, outcome)
     _write_reply(row, outcome.text)
+    row.conversation.refresh_from_db(fields=["active_leaf_id"])
     return done_payload(row)
 
 
@@ -270,7 +272,7 @@ def run_ends(runs: Iterable[str]) -> dict[str, RunEnd | None]:
     At most MAX_RUNS_PER_LOOKUP at once; two queries whatever the number.
     """
     ids = [parse_id("g", run) for run in list(runs)[:MAX_RUNS_PER_LOOKUP]]
-    rows = list(Run.objects.filter(id__in=ids))
+    rows = list(Run.objects.filter(id__in=ids).select_related("conversation"))
     ended = [row for row in rows if row.status in ENDED]
     texts = _reply_texts([row.reply_id for row in ended])
     return {

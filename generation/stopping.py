@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 from generation import runs
 from generation.events import Event, encode_data
 from generation.models import Run
+from generation.owner_signal import tell_owner
 from generation.redis_clients import token_log
 from generation.run_state import LIVE
 from generation.scheduler import scheduler_sync
@@ -54,8 +55,6 @@ def _append_done(run: str, done: Event) -> None:
 
 def _tell_owner(row: Run) -> None:
     try:
-        owner = token_log().request_stop(row.external_id)
-        if owner:
-            token_log().tell_stop(owner, row.external_id)
+        tell_owner(row.external_id)
     except RedisError:
         log.warning("stop of %s not told", row, extra={"action": "stop_not_told"})

@@ -7,18 +7,17 @@ PostgreSQL and the batch sizes below.
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 from typing import Final
 
 from celery import shared_task
 from django.utils import timezone
 
 from generation import chores, reaper
+from generation.begin import KEY_KEPT
 from generation.models import IdempotencyKey
 
 logger = logging.getLogger(__name__)
 
-KEYS_KEPT: Final = timedelta(hours=24)
 KEYS_BATCH: Final = 1_000
 KEYS_BATCHES: Final = 200
 """At most 200,000 keys an hour; what is left waits for the next hour."""
@@ -26,7 +25,7 @@ KEYS_BATCHES: Final = 200
 
 @shared_task(name="generation.sweep", ignore_result=True, time_limit=60)
 def sweep() -> None:
-    """Find what the fast path lost: dead owners, queued runs in no queue, ends without `done`."""
+    """Find what the fast path lost: lost queues, queued runs in no queue, runs without an owner."""
     reaper.sweep()
 
 
@@ -39,7 +38,7 @@ def purge() -> int:
 @shared_task(name="generation.forget_idempotency_keys", ignore_result=True, time_limit=600)
 def forget_idempotency_keys() -> int:
     """Delete keys older than 24 h; returns how many."""
-    before = timezone.now() - KEYS_KEPT
+    before = timezone.now() - KEY_KEPT
     forgotten = 0
     for _ in range(KEYS_BATCHES):
         old = IdempotencyKey.objects.filter(created__lt=before)

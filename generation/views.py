@@ -13,6 +13,7 @@ from rest_framework.views import APIView
 from accounts.ids import external_id
 from accounts.models import User
 from accounts.parsers import accepts_event_stream
+from accounts.requests import signed_in_user
 from conversations import access, selectors
 from conversations.conditional import etag_of
 from conversations.models import Conversation
@@ -50,10 +51,6 @@ from generation.send import send
 from generation.serializers import continue_request, regenerate_request, send_request
 from generation.stop import request_stop
 from generation.switching import switch
-
-
-def _user(request: Request) -> User:
-    return cast("User", request.user)
 
 
 def _body(request: Request) -> dict[str, Any]:
@@ -98,7 +95,7 @@ class SendView(RunBeginView):
 
     def post(self, request: Request, conversation: str) -> Response | GatewayResponse:
         wanted = None if conversation == "new" else conversation
-        run = send(_user(request), send_request(wanted, request.data, _key(request)))
+        run = send(signed_in_user(request), send_request(wanted, request.data, _key(request)))
         return self.begun(request, run)
 
 
@@ -107,7 +104,7 @@ class RegenerateView(RunBeginView):
 
     def post(self, request: Request, conversation: str, message: str) -> Response | GatewayResponse:
         wanted = regenerate_request(conversation, message, request.data, _key(request))
-        return self.begun(request, regenerate(_user(request), wanted))
+        return self.begun(request, regenerate(signed_in_user(request), wanted))
 
 
 class ContinueView(RunBeginView):
@@ -115,7 +112,7 @@ class ContinueView(RunBeginView):
 
     def post(self, request: Request, conversation: str, message: str) -> Response | GatewayResponse:
         wanted = continue_request(conversation, message, request.data, _key(request))
-        return self.begun(request, continue_reply(_user(request), wanted))
+        return self.begun(request, continue_reply(signed_in_user(request), wanted))
 
 
 class ConversationView(APIView):
@@ -125,8 +122,10 @@ class ConversationView(APIView):
         query = ThreadQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         wanted = query.validated_data
-        row = access.access_conversation(_user(request), conversation)
-        before = wanted["before"] and access.access_message(_user(request), row, wanted["before"])
+        row = access.access_conversation(signed_in_user(request), conversation)
+        before = wanted["before"] and access.access_message(
+            signed_in_user(request), row, wanted["before"]
+        )
         live = runs.live_runs_of(row.id)
         # After the live runs: one that ends in between is then seen as both, never as neither.
         row.refresh_from_db(fields=["active_leaf_id", "revision"])
@@ -137,15 +136,15 @@ class ConversationView(APIView):
             wanted["limit"],
             live=[Node(run.reply_id, run.parent_id, "assistant") for run in live],
         )
-        detail = _detail(_user(request), row, page, live)
+        detail = _detail(signed_in_user(request), row, page, live)
         return Response(detail, headers={"ETag": etag_of(row.revision)})
 
     def patch(self, request: Request, conversation: str) -> Response:
-        user, body = _user(request), _body(request)
+        user, body = signed_in_user(request), _body(request)
         return Response(rename_view_body(user, conversation, body, _if_match(request)))
 
     def delete(self, request: Request, conversation: str) -> Response:
-        delete(_user(request), conversation, _if_match(request))
+        delete(signed_in_user(request), conversation, _if_match(request))
         return Response(status=204)
 
 
@@ -153,7 +152,7 @@ class RestoreView(APIView):
     """`POST /v1/conversations/{c}:restore`: undo a delete, until the purge."""
 
     def post(self, request: Request, conversation: str) -> Response:
-        row = restore(_user(request), conversation)
+        row = restore(signed_in_user(request), conversation)
         return Response(conversation_item(selectors.item_of(row)))
 
 
@@ -164,7 +163,7 @@ class ActiveLeafView(APIView):
         body = ActiveLeafBody(data=request.data)
         body.is_valid(raise_exception=True)
         message = body.validated_data["message"]
-        row = switch(_user(request), conversation, message, _if_match(request))
+        row = switch(signed_in_user(request), conversation, message, _if_match(request))
         item = conversation_item(selectors.item_of(row))
         return Response(item, headers={"ETag": etag_of(row.revision)})
 
@@ -176,7 +175,7 @@ class FeedbackView(APIView):
         body = FeedbackBody(data=request.data)
         body.is_valid(raise_exception=True)
         rating, reason = body.validated_data["rating"], body.validated_data["reason"]
-        give_feedback(_user(request), message, rating, reason)
+        give_feedback(signed_in_user(request), message, rating, reason)
         return Response({"rating": rating, "reason": reason})
 
 
@@ -230,7 +229,7 @@ class RunView(APIView):
     """`GET /v1/runs/{g}`: status, position in the queue, timings."""
 
     def get(self, request: Request, run: str) -> Response:
-        row = runs.access_run(_user(request), run)
+        row = runs.access_run(signed_in_user(request), run)
         return Response(payloads.run_payload(row, _position(row)))
 
 
@@ -247,7 +246,7 @@ class StopView(APIView):
     """`POST /v1/runs/{g}:stop`: answers when the run has ended, or 202 after 2 s."""
 
     def post(self, request: Request, run: str) -> GatewayResponse:
-        row = request_stop(_user(request), run)
+        row = request_stop(signed_in_user(request), run)
         return RunEndResponse(EndPlan(row.external_id, row.pool_id))
 
 
@@ -255,7 +254,7 @@ class ModelsView(APIView):
     """`GET /v1/models`: what I may choose, in OpenAI's list shape plus our fields."""
 
     def get(self, request: Request) -> Response:
-        models = models_for(_user(request))
+        models = models_for(signed_in_user(request))
         return Response({"object": "list", "data": [_model(model) for model in models]})
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # `CancelledError.args[0]` in the task. Anything else, or nothing, is to be read as HANDOVER.
 STOP: Final = "stop"  # somebody pressed stop: keep the text, end the run as `user_stopped`
 FENCED: Final = "fenced"  # another owner has a larger epoch: write nothing any more
-HANDOVER: Final = "handover"  # this worker ends: flush, end nothing, expire the lease
+HANDOVER: Final = "handover"  # this worker ends: keep the text, end the run as `interrupted`
 
 Reason = Literal["stop", "fenced", "handover"]
 
@@ -49,7 +49,16 @@ class WorkerContext:
     def cancel(self, run: str, reason: Reason) -> bool:
         """Cancel a running orchestration; False where this worker has none of that run."""
         task = self.running.get(run)
-        return task is not None and task.cancel(reason)
+        return task is not None and cancel_once(task, reason)
+
+
+def cancel_once(task: asyncio.Task[bool], reason: Reason) -> bool:
+    """Cancel a task that has not been cancelled yet; whether it is being cancelled now.
+
+    A stop is told in several ways at once. A second cancellation while the first one closes the
+    engine's request would cut the closing in two and leave the connection open for ever.
+    """
+    return task.cancelling() > 0 or task.cancel(reason)
 
 
 def reason_of(cancelled: asyncio.CancelledError) -> Reason:

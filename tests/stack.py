@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -31,19 +32,25 @@ ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 60.0
 PASSWORD = "a long enough password"
 
-_MAKE_PEOPLE = f"""
-import json
+# One process for all of it: each start of Django costs a second or two.
+_PREPARE = f"""
+import json, os
+from django.core.management import call_command
 from accounts import tokens
 from accounts.models import User
+from generation import reaper
+
+call_command("migrate", verbosity=0)
+call_command("migrate", "keystore", database="keys", verbosity=0)
+with open(os.devnull, "w") as nowhere:
+    call_command("ensure_demo", stdout=nowhere)
+reaper.sweep()  # as a worker does when it starts: builds the queue
 people = {{}}
 for name in ("ada", "bob"):
     user = User.objects.create_user(f"{{name}}@example.org", {PASSWORD!r}, name=name.title())
     people[name] = {{"email": user.email, "token": tokens.create(user, "tests")[1]}}
 print(json.dumps(people))
 """
-
-# What the first sweep of a worker does, before the first test sends.
-_BUILD_QUEUES = "from generation import reaper; reaper.sweep()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +170,9 @@ class Stack:
     # --- processes --------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        self.manage("migrate", "--verbosity", "0")
-        self.manage("migrate", "keystore", "--database", "keys", "--verbosity", "0")
-        self.manage("ensure_demo")
-        self.manage("collectstatic", "--noinput", "--verbosity", "0")
-        people = json.loads(self.manage("shell", "--verbosity", "0", "-c", _MAKE_PEOPLE))
+        _collect_static(self)
+        people = json.loads(self.manage("shell", "--verbosity", "0", "-c", _PREPARE))
         self.people = {name: Person(**person) for name, person in people.items()}
-        self.manage(
-            "shell", "--verbosity", "0", "-c", "from generation import reaper as r; r.sweep()"
-        )
 
     def manage(self, *arguments: str) -> str:
         """Run a management command; its output. Raises with its errors where it fails."""
@@ -262,6 +263,19 @@ class Stack:
         path = self.directory / "engine.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         return [entry for line in lines if (entry := json.loads(line))["run"] == run]
+
+
+@cache
+def _static_collected() -> set[str]:
+    return set()
+
+
+def _collect_static(stack: Stack) -> None:
+    """Once per test run: the files are the same for every stack."""
+    root = stack.env["STATIC_ROOT"]
+    if root not in _static_collected():
+        stack.manage("collectstatic", "--noinput", "--verbosity", "0")
+        _static_collected().add(root)
 
 
 def wait_for(condition: Any, what: str, process: Process | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -44,16 +45,20 @@ def _may_pass(directory: Path, account: Account) -> bool:
     return bool(status.st_mode & stat.S_IXOTH)
 
 
-def make_home(home: Path, account: Account | None) -> None:
-    """Make the directory, closed to everyone but its owner, its parents open to pass."""
+def make_home(home: Path, mode: int = 0o700) -> None:
+    """Make the directory with that mode, its parents open to pass; one that is there is left as it
+    is.
+
+    HEARTH_VAR may name a directory that others use: /tmp with another mode breaks the machine.
+    """
     try:
         for parent in reversed([p for p in home.parents if not p.exists()]):
             parent.mkdir()
             parent.chmod(0o755)  # whatever the umask says
-        home.mkdir(mode=0o700, exist_ok=True)
-        if account is not None:
-            os.chown(home, account.uid, account.gid)
-        elif not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        if not home.exists():
+            home.mkdir(mode=0o700)
+            home.chmod(mode)
+        elif not (home.is_dir() and os.access(home, os.R_OK | os.W_OK | os.X_OK)):
             raise PermissionError(home)
     except OSError as error:
         raise SetupProblem(
@@ -62,6 +67,37 @@ def make_home(home: Path, account: Account | None) -> None:
             "run was started as root, start it as root again or remove that directory (its data is "
             "lost then); or put the data elsewhere with HEARTH_VAR=/another/directory."
         ) from error
+
+
+def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
+    """A descriptor of a plain file of ours; a symbolic link is refused, never followed.
+
+    Where a directory once belonged to a server's user, what looks like a log may lead elsewhere.
+    """
+    try:
+        # Without O_NONBLOCK a planted FIFO would hold us for ever.
+        found = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise SetupProblem(_no_plain_file(path)) from error
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise SetupProblem(_no_plain_file(path))
+    return found
+
+
+def _no_plain_file(path: Path) -> str:
+    return (
+        f"{path} is not a plain file, so it was not made here. Find out who did that, remove it "
+        "and start again."
+    )
+
+
+def read_own(path: Path, limit_bytes: int = 4096) -> str:
+    """The beginning of a plain file; raises as `open_own`, and OSError."""
+    with os.fdopen(open_own(path, os.O_RDONLY), errors="replace") as file:
+        return file.read(limit_bytes)
 
 
 class HomeLock:
@@ -75,7 +111,7 @@ class HomeLock:
         """None when it is ours now (or was already); else the note of the process that holds it."""
         if self._file is not None:
             return None
-        file = self._path.open("a+")
+        file = os.fdopen(open_own(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644), "a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

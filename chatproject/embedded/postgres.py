@@ -115,7 +115,7 @@ class EmbeddedPostgres:
 
         Raises SetupProblem: data in use, disk full, port taken, data of another version, no start.
         """
-        homes.make_home(self.home, self._account)
+        self._make_home()
         self._take_hold()
         try:
             self._prepare_data()
@@ -160,6 +160,16 @@ class EmbeddedPostgres:
 
     # --- before the start -------------------------------------------------------------------------
 
+    def _make_home(self) -> None:
+        """As root, root's: the server's user may pass and owns nothing in it but the cluster.
+
+        Otherwise whoever gets into the database puts a symbolic link where root writes next.
+        """
+        homes.make_home(self.home, 0o700 if self._account is None else 0o711)
+        if self._account is not None and self.home.stat().st_uid != os.geteuid():
+            os.chown(self.home, os.geteuid(), os.getegid(), follow_symlinks=False)
+            self.home.chmod(0o711)
+
     def _take_hold(self) -> None:
         holder = self._lock.acquire()
         if holder is not None:
@@ -172,7 +182,7 @@ class EmbeddedPostgres:
         directory.
         """
         with contextlib.suppress(OSError, ValueError, IndexError):
-            pid = int((self.data / "postmaster.pid").read_text().splitlines()[0])
+            pid = int(homes.read_own(self.data / "postmaster.pid").splitlines()[0])
             if processes.is_alive(pid) and Path(f"/proc/{pid}/cwd").samefile(self.data):
                 return pid
         return None
@@ -183,7 +193,7 @@ class EmbeddedPostgres:
             self._move_aside()
         if not self.data.exists():
             self._make_cluster()
-        found = (self.data / "PG_VERSION").read_text().strip()
+        found = homes.read_own(self.data / "PG_VERSION", 20).strip()
         if found != MAJOR_VERSION:
             raise SetupProblem(
                 f"{self.data} was written by PostgreSQL {found}, and this is {MAJOR_VERSION}. Move "
@@ -208,11 +218,18 @@ class EmbeddedPostgres:
         """
         require_free_space(self.home, NEW_CLUSTER_BYTES, "a new database")
         fresh = self.home / "data.new"
-        self._password()
-        command = ["initdb", "-D", str(fresh), "-U", USER, "--pwfile", str(self._password_file)]
+        fresh.mkdir(mode=0o700)
+        self._give_to_server(fresh)
+        told = self.home / "password.initdb"
+        command = ["initdb", "-D", str(fresh), "-U", USER, "--pwfile", str(told)]
         command += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8"]
         command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-instructions"]
-        done = self._run(command if self._durable else [*command, "--no-sync"])
+        told.unlink(missing_ok=True)
+        try:
+            self._write_new(told, self._password(), for_server=True)
+            done = self._run(command if self._durable else [*command, "--no-sync"])
+        finally:
+            told.unlink(missing_ok=True)
         if done.returncode != 0:
             raise SetupProblem(
                 _no_start("A new database could not be made", done.stdout, self.home)
@@ -247,20 +264,24 @@ class EmbeddedPostgres:
         return self.home / "password"
 
     def _password(self) -> str:
-        """Made once, kept beside the data in a file that only the server's user and root can
-        read.
-        """
+        """Made once, kept beside the data in a file that only its owner can read."""
         if not self._password_file.exists():
             fresh = self._password_file.with_suffix(".new")
             fresh.unlink(missing_ok=True)
-            with os.fdopen(
-                os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
-            ) as file:
-                file.write(secrets.token_urlsafe(24))
-            if self._account is not None:
-                os.chown(fresh, self._account.uid, self._account.gid)
+            self._write_new(fresh, secrets.token_urlsafe(24))
             fresh.rename(self._password_file)
-        return self._password_file.read_text().strip()
+        return homes.read_own(self._password_file).strip()
+
+    def _write_new(self, path: Path, text: str, *, for_server: bool = False) -> None:
+        descriptor = homes.open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            if for_server:
+                self._give_to_server(file.fileno())
+
+    def _give_to_server(self, what: Path | int) -> None:
+        if self._account is not None:
+            os.chown(what, self._account.uid, self._account.gid)
 
     # --- the start --------------------------------------------------------------------------------
 
@@ -280,7 +301,8 @@ class EmbeddedPostgres:
     def _try_launch(self) -> bool:
         if self.log.exists() and self.log.stat().st_size > LOG_MAX_BYTES:
             self.log.unlink()
-        with self.log.open("ab") as log:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with os.fdopen(homes.open_own(self.log, flags), "ab") as log:
             self.process = processes.spawn(
                 [str(self._programs() / "postgres"), "-D", str(self.data), *self._options()],
                 cwd=self.home,

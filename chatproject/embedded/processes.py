@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import pwd
+import resource
 import signal
 import subprocess
 import threading
@@ -94,6 +95,13 @@ def _tie_to_parent(parent_pid: int, death_signal: signal.Signals) -> Callable[[]
             os._exit(1)
 
     return in_child
+
+
+def raise_file_limit(pid: int) -> None:
+    """Lift a process's soft limit of open files to its hard one; nothing where it has ended."""
+    with contextlib.suppress(OSError):
+        _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:

@@ -74,7 +74,7 @@ class EmbeddedValkey:
 
     def start(self) -> None:
         """Start and return when it answers. Raises SetupProblem: port taken, no start."""
-        homes.make_home(self.home, None)
+        homes.make_home(self.home)
         try:
             self._launch()
         except BaseException:

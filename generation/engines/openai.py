@@ -279,7 +279,9 @@ def _client(profile: EngineProfile, *, trust_env: bool) -> httpx.AsyncClient:
             connect=CONNECT_TIMEOUT_S, read=None, write=WRITE_TIMEOUT_S, pool=POOL_TIMEOUT_S
         ),
         limits=httpx.Limits(
-            max_connections=connections,
+            # No bound: the slots bound it already, and a connection that httpx loses at a
+            # cancellation would otherwise make the replica refuse everything in the end.
+            max_connections=None,
             max_keepalive_connections=connections,
             keepalive_expiry=KEEPALIVE_S,
         ),

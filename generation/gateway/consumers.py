@@ -58,6 +58,11 @@ class ResumeConsumer(AsyncHttpConsumer):  # type: ignore[misc]  # channels is no
                 await write_stream(await hub(), plan, self._disconnect, self.base_send)
         except ApiError as error:
             await write_error(self.base_send, error)
+        except Exception:
+            # Nobody awaits this task: without an end the client would wait on a dead connection.
+            log.exception("a stream failed", extra={"action": "stream_failed"})
+            with contextlib.suppress(Exception):
+                await self.base_send({"type": "http.response.body", "body": b""})
 
     async def _plan(self) -> StreamPlan | None:
         try:

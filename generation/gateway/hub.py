@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from generation.gateway.lookup import Gatherer, run_ends
+from generation.gateway.lookup import GONE, Gatherer, run_ends
 from generation.gateway.positions import queued_frame
 from generation.gateway.viewer import Viewer
 from generation.scheduler import Scheduler
@@ -35,6 +35,8 @@ RENEW_S: Final = 10.0
 HEARTBEAT_S: Final = 10.0
 """A comment is sent after this much silence: proxies cut idle connections, some after 30 s."""
 POSITIONS_S: Final = 1.0
+READS_AT_ONCE: Final = 32
+"""After a hiccup of Redis all viewers read at once; each read in flight costs a connection."""
 
 
 class Feed:
@@ -65,6 +67,8 @@ class Hub:
         self._feeds: dict[str, Feed] = {}
         self._unresolved = Gatherer()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asking: asyncio.Task[None] | None = None
+        self._reads = asyncio.Semaphore(READS_AT_ONCE)
         self._loop = asyncio.get_running_loop()
         self.draining = False
 
@@ -105,7 +109,7 @@ class Hub:
         feed.viewers.add(viewer)
         try:
             await self._wait_registered(run, feed, first=first)
-        except asyncio.CancelledError:
+        except BaseException:
             self.detach(viewer)
             raise
         if self.draining:
@@ -140,7 +144,8 @@ class Hub:
 
     async def _read(self, run: str, after: int, limit: int) -> LogPage | None:
         try:
-            page = await self._log.read(run, after, limit)
+            async with self._reads:
+                page = await self._log.read(run, after, limit)
         except RedisError:
             page = None
         if page is None and self._unresolved.add(run):
@@ -188,7 +193,10 @@ class Hub:
         due = [r for r, feed in self._feeds.items() if now_s - feed.registered_at_s >= RENEW_S]
         self._send_heartbeats(now_s)
         unended = await self._register({*silent, *due})
-        await self._resolve(run for run in silent if run in unended)
+        # Never awaited here: while PostgreSQL is away heartbeats and renewals must go on.
+        if self._asking is None or self._asking.done():
+            names = [run for run in silent if run in unended]
+            self._asking = self._spawn(self._resolve(names))
 
     def _send_heartbeats(self, now_s: float) -> None:
         for feed in self._feeds.values():
@@ -241,7 +249,10 @@ class Hub:
             if feed is None or end is None:
                 continue
             for viewer in feed.viewers:
-                viewer.end_with(end)
+                if end is GONE:
+                    viewer.close()
+                else:
+                    viewer.end_with(end)
 
     # --- the queue, made visible ------------------------------------------------------------------
 
@@ -259,7 +270,8 @@ class Hub:
             for viewer in feed.viewers:
                 viewer.say(queued_frame(place))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

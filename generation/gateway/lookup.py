@@ -19,17 +19,22 @@ GATHER_S: Final = 0.02
 """How long questions are gathered before they are asked together."""
 
 
-async def run_ends(wanted: Iterable[str]) -> dict[str, RunEnd | None]:
-    """For each run PostgreSQL knows: its end, or None while it is live.
+GONE: Final = RunEnd(last_seq=0, done_data=b"", text="")
+"""Stands for a run that is no longer there: its owner's account was deleted."""
 
-    Empty while PostgreSQL is away: whoever asks waits, and asks again.
+
+async def run_ends(wanted: Iterable[str]) -> dict[str, RunEnd | None]:
+    """For each run PostgreSQL knows: its end, or None while it is live; GONE for one it knows not.
+
+    What could not be asked is left out: whoever asked waits, and asks again.
     """
     found: dict[str, RunEnd | None] = {}
     names = sorted(set(wanted))
     try:
         for at in range(0, len(names), MAX_RUNS_PER_LOOKUP):
             part = names[at : at + MAX_RUNS_PER_LOOKUP]
-            found.update(await in_database(runs.run_ends, part))
+            known = await in_database(runs.run_ends, part)
+            found.update({run: known.get(run, GONE) for run in part})
     except Error:
         log.warning("run ends not read: PostgreSQL is away", extra={"action": "lookup_failed"})
     return found

@@ -21,9 +21,10 @@ _hubs = weakref.WeakKeyDictionary()
 async def hub() -> Hub:
     """The hub of the running loop, made and subscribed on first use."""
     loop = asyncio.get_running_loop()
-    if loop not in _hubs:
-        _hubs[loop] = loop.create_task(_make())
-    return await asyncio.shield(_hubs[loop])
+    made = _hubs.get(loop)
+    if made is None or (made.done() and (made.cancelled() or made.exception())):
+        made = _hubs[loop] = loop.create_task(_make())
+    return await asyncio.shield(made)
 
 
 async def _make() -> Hub:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
 
 from accounts.aio import in_database
-from accounts.api_errors import headers_of
+from accounts.api_errors import headers_of, to_api_error
 from accounts.errors import ApiError
 from generation import runs
 from generation.events import Event, encode_data, retry_frame, sse_frame
@@ -91,7 +91,11 @@ async def write_end(hub: Hub, plan: EndPlan, receive: Receive, send: Send) -> No
     finally:
         gone.cancel()
         hub.detach(viewer)
-    payload = await in_database(runs.payload_of, plan.run)
+    try:
+        payload = await in_database(runs.payload_of, plan.run)
+    except Exception as error:  # noqa: BLE001 - the stop is recorded, whatever the look at it says
+        await write_error(send, to_api_error(error))
+        return
     await write_json(send, 200 if payload["status"] in ENDED else 202, payload)
 
 

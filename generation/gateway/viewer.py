@@ -16,7 +16,9 @@ from generation.token_log.push import PushedRun
 INBOX_LIMIT_BYTES: Final = 64 * 1024
 """What may wait here for a slow client; beyond it the inbox is dropped and the log read again."""
 
-PAGE_EVENTS: Final = 128
+PAGE_EVENTS: Final = 64
+"""What one read brings in for one client: usually a few KiB. After an outage of Redis a delta can
+be 96 KiB, so that more would be a lot for a phone that does not read."""
 
 
 class LogReader(Protocol):

@@ -80,6 +80,12 @@ class RawSubscriber:
                     type(problem).__name__,
                     extra={"action": "subscription_lost"},
                 )
+            except Exception:
+                # uvloop has errors of its own for a transport that has just closed; whatever it
+                # was, a process without this subscription is deaf.
+                logger.exception(
+                    "token log subscription failed", extra={"action": "subscription_lost"}
+                )
             finally:
                 self.ready.clear()
             raise_if_cancelled()

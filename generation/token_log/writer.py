@@ -139,7 +139,7 @@ class RunWriter:
 
     async def done(self, payload: Mapping[str, object], timeout_s: float | None = None) -> bool:
         """Appends `done`; with it the writer is closed. False where the log was lost since
-        text_done(), or Redis is still away after `timeout_s` (the flusher goes on trying): then
+        text_done(), or Redis is still away after `timeout_s` (the log is given up): then
         gateways answer from PostgreSQL. A cancelled call loses nothing: `done` is still sent.
         """
         self._check()

@@ -7,10 +7,8 @@ import logging
 import random
 from typing import Final
 
-from django.db import DatabaseError, InterfaceError
-from redis.exceptions import RedisError
-
 from accounts.aio import in_database
+from accounts.api_errors import AWAY
 from generation import reaper
 
 logger = logging.getLogger(__name__)
@@ -23,9 +21,12 @@ async def reap_forever() -> None:
     while True:
         try:
             await in_database(reaper.sweep)
-        except (RedisError, DatabaseError, InterfaceError) as error:
+        except AWAY as error:
             logger.warning(
                 "A sweep failed: %s", type(error).__name__, extra={"action": "reap_failed"}
             )
+        except Exception:
+            # A side task that ends takes the worker with it, and the next one would end the same.
+            logger.exception("A sweep failed", extra={"action": "reap_failed"})
         # Spread out, so that workers started together do not sweep together.
         await asyncio.sleep(REAP_S * random.uniform(0.75, 1.25))  # noqa: S311 - no secret

@@ -104,7 +104,7 @@ class Service:
         self._closing = True
 
     async def drain(self, grace_s: float) -> None:
-        """Let running orchestrations finish for `grace_s`, then hand the others over."""
+        """Let running orchestrations finish for `grace_s`, then end the others as `interrupted`."""
         self.stop_claiming()
         if self._at_work:
             logger.info("Draining %d runs", len(self._at_work), extra={"action": "drain"})
@@ -117,9 +117,9 @@ class Service:
         for task in tasks:
             self.hand_over(task)
         _, late = await asyncio.wait(tasks, timeout=HANDOVER_S)
-        logger.info("Handed over %d runs", len(tasks), extra={"action": "handover"})
+        logger.info("Interrupted %d runs", len(tasks), extra={"action": "handover"})
         if late:
-            # Their leases expire by themselves; another worker takes over a few seconds later.
+            # Their leases expire by themselves; a reaper ends them a few seconds later.
             logger.error(
                 "%d runs did not let go in time", len(late), extra={"action": "handover_late"}
             )
@@ -135,6 +135,8 @@ class Service:
         loop = task.get_loop()
         # Once, or it would cut the handover itself; but Python 3.11's `wait_for`, which redis-py
         # uses, can swallow a cancellation: one that still runs a second later has not heard it.
+        if task.cancelling():
+            self._told_s.setdefault(task, loop.time())
         is_news = loop.time() - self._told_s.get(task, float("-inf")) >= REPEAT_S
         if is_news and task in self.context.running.values():
             self._told_s[task] = loop.time()

@@ -5,7 +5,7 @@ import { Composer } from "#js/controllers/composer.js"
 import { Sidebar } from "#js/controllers/sidebar.js"
 import { Api } from "#js/models/api.js"
 import { ConversationList } from "#js/models/conversation_list.js"
-import { Drafts, Outbox } from "#js/models/storage.js"
+import { Drafts, forgetOthers, Outbox } from "#js/models/storage.js"
 import { setSprite } from "#js/views/dom.js"
 import { StripView } from "#js/views/strip_view.js"
 import { ThreadView } from "#js/views/thread_view.js"
@@ -14,6 +14,8 @@ const { csrf, user, product, sprite, signIn, maxBytes } = document.body.dataset
 const byId = (id) => document.getElementById(id)
 
 setSprite(sprite)
+
+forgetOthers({ storages: [storage("localStorage"), storage("sessionStorage")], user })
 
 const api = new Api({ csrf })
 const list = new ConversationList({ api })

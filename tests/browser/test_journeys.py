@@ -209,12 +209,27 @@ def test_drafts_are_kept_for_each_conversation(stack: Stack, new_page: NewPage) 
     expect(chat.page.locator("#message")).to_have_value("half a thought")
 
 
+def test_another_person_on_the_same_browser_finds_no_drafts(
+    stack: Stack, new_page: NewPage, cookies: dict[str, Any]
+) -> None:
+    chat = new_page().open()
+    chat.page.fill("#message", "for my eyes")
+    chat.page.reload()
+    expect(chat.page.locator("#message")).to_have_value("for my eyes")
+    chat.page.context.clear_cookies()
+    chat.page.context.add_cookies(cookies["bob"])
+    chat.open()
+    expect(chat.page.locator("#message")).to_have_value("")
+    kept = chat.page.evaluate("Object.entries(localStorage).flat().join()")
+    assert "for my eyes" not in kept
+
+
 def test_someone_elses_conversation_is_not_here(stack: Stack, new_page: NewPage) -> None:
     ada = new_page().open()
     ada.send(directive(text="private"))
     ada.expect_end()
     bob = new_page(person="bob")
-    for conversation in (ada.conversation, "c_" + "0" * 32, "nonsense"):
+    for conversation in (ada.conversation, "c_" + "0" * 32, "nonsense", "%ff"):
         bob.page.goto(f"{bob.url}/c/{conversation}")
         expect(
             bob.page.get_by_role("heading", name="This conversation is not here")
@@ -244,7 +259,12 @@ def test_earlier_messages_come_in_pages_and_the_reader_stays(
     chat.page.locator(".earlier").scroll_into_view_if_needed()
     key = first.get_attribute("data-key")
     before = first.evaluate("one => one.getBoundingClientRect().top")
+    chat.page.context.set_offline(True)
     chat.page.get_by_role("button", name="Show earlier messages").click()
+    again = chat.page.get_by_role("button", name="Earlier messages could not be loaded. Try again")
+    expect(again).to_be_focused()
+    chat.page.context.set_offline(False)
+    again.click()
     expect(chat.page.locator("#thread > .message")).to_have_count(106)
     after = chat.page.locator(f'[data-key="{key}"]').evaluate(
         "one => one.getBoundingClientRect().top"

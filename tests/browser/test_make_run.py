@@ -57,7 +57,9 @@ class MakeRun:
 
     def _read(self) -> None:
         assert self.process.stdout
-        self.lines.extend(self.process.stdout)
+        with self.process.stdout as output:
+            for line in output:
+                self.lines.append(line)
 
     @property
     def output(self) -> str:
@@ -133,6 +135,11 @@ def choose_password(page: Page, old: str) -> None:
     expect(page.get_by_role("heading", name="Choose your own password")).to_have_count(0)
 
 
+def letters(text: str) -> str:
+    """What Markdown and its rendering have in common: a list's numbers are in one of them only."""
+    return re.sub(r"[\W\d_]", "", text)
+
+
 def stored_reply(page: Page, url: str, conversation: str) -> str:
     cookies = {cookie["name"]: cookie["value"] for cookie in page.context.cookies()}
     answer = httpx.get(f"{url}/v1/conversations/{conversation}", cookies=cookies)
@@ -160,7 +167,7 @@ def test_a_newcomer_gets_an_answer_and_finds_it_again(
         page.screenshot(path=str(SHOTS / "make-run-answer.png"))
         reply = stored_reply(page, first.url, conversation)
         assert len(reply) > 20
-        assert re.sub(r"\W", "", chat.reply()) == re.sub(r"\W", "", reply)
+        assert letters(chat.reply()) == letters(reply)
         assert not chat.faults
     finally:
         status = first.interrupt()
@@ -172,7 +179,7 @@ def test_a_newcomer_gets_an_answer_and_finds_it_again(
     try:
         print(f"second start: {second.wait_ready():.1f} s")  # the figures of the journey
         assert "one-time password" not in second.output
-        sign_in(page, second.url, email, NEW_PASSWORD)
+        # The data was kept, and with it the session: nobody signs in again.
         again = ChatPage(page, second.url).open(conversation)
         expect(page.locator(".reply:last-child .prose")).not_to_be_empty()
         assert stored_reply(page, second.url, conversation) == reply

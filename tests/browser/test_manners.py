@@ -254,7 +254,7 @@ def test_keyboard_reaches_everything_and_focus_is_seen(new_page: NewPage) -> Non
         if focused:
             reached.add(focused[0])
             assert focused[1], f"no visible focus on {focused[0]}"
-    assert {"brand", "new-chat", "message", "action"} <= reached
+    assert {"brand", "new-conversation", "message", "action"} <= reached
 
 
 def test_every_animation_rests_under_reduced_motion(stack: Stack, new_page: NewPage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -25,6 +26,9 @@ HOSTILE = {
     "data address": "[a](data:text/html,<script>window.__ran=1</script>)",
     "vbscript, file, blob": "[a](vbscript:x) [b](file:///etc/passwd) [c](blob:http://x/y)",
     "own address": "[a](/accounts/sign-out/) [b](//evil.example/) [c](?x) [d](#message)",
+    "own address, other words": "[a](http:/accounts/sign-out/) [b](http:accounts/sign-out/) "
+    "[c](OWN/accounts/sign-out/) [d](http://x@OWN_HOST/) OWN/e ![f](http:/f.png) "
+    "[g](http:\\\\\\\\OWN_HOST/) <http:/h>",
     "attribute break": '[a](https://x.example/"onmouseover="window.__ran=1)',
     "title break": '[a](https://x.example "t\\" onmouseover=\\"window.__ran=1")',
     "style": '<style>body{display:none}</style><p style="position:fixed;inset:0">x</p>',
@@ -59,6 +63,7 @@ _AUDIT = """reply => {
       if (!attributes.has(name)) found.push(`${element.tagName} ${name}=${value}`);
     }
     if (element.tagName !== "A" || !element.hasAttribute("href")) continue;
+    if (element.host === location.host) found.push(`own address ${element.href}`);
     if (!/^(https?|mailto):$/.test(element.protocol)) found.push(`address ${element.href}`);
     if (element.target !== "_blank" || !element.rel.includes("noopener")) found.push("link inward");
   }
@@ -77,7 +82,8 @@ def test_hostile_answers_run_nothing_in_any_split(
     # All of them on one page: each comes as an answer of its own, streamed in pieces of `size`.
     chat = new_page().open()
     for name, hostile in HOSTILE.items():
-        text = hostile[: size * PIECES_MAX]
+        addressed = hostile.replace("OWN_HOST", urlsplit(chat.url).netloc).replace("OWN", chat.url)
+        text = addressed[: size * PIECES_MAX]
         chat.send(directive(pieces=pieces(f"{text}\n\nend of {name}", size)))
         chat.expect_reply(f"end of {name}")
         chat.expect_end()
@@ -92,6 +98,18 @@ def test_hostile_answers_run_nothing_in_any_split(
     assert chat.page.evaluate("window.__ran") is None
     assert chat.violations == []
     assert chat.page.locator("#composer").count() == 1
+
+
+def test_links_lead_elsewhere_or_nowhere(stack: Stack, new_page: NewPage) -> None:
+    chat = new_page().open()
+    here = chat.url
+    links = f"[a](http:/accounts/sign-out/) [b]({here}/x) [c](https://x.example/) [d](mailto:a@b.c)"
+    chat.send(directive(text=links))
+    chat.expect_end()
+    found = chat.page.locator(".reply a").evaluate_all(
+        "all => all.map(one => [one.textContent, one.getAttribute('href')])"
+    )
+    assert found == [["a", None], ["b", None], ["c", "https://x.example/"], ["d", "mailto:a@b.c"]]
 
 
 def test_a_users_own_markup_is_text(stack: Stack, new_page: NewPage) -> None:

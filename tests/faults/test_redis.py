@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from chatproject.embedded import EmbeddedValkey
-from tests.phone import Phone, call, get_run, get_thread, post_message, stored_reply
+from tests.phone import Phone, call, get_run, get_thread, post_message, stop, stored_reply
 from tests.stack import Stack, directive, wait_for
 
 
@@ -32,6 +32,26 @@ async def test_a_restart_in_mid_answer(breakable: Stack, valkey: EmbeddedValkey)
         assert phone.done is not None
         assert phone.done["finish"] == "stop"
         assert stored_reply(breakable.webs[0].url, ada.headers, phone.start) == whole
+
+
+async def test_a_stop_while_redis_is_away(breakable: Stack, valkey: EmbeddedValkey) -> None:
+    """Accepted and recorded; it holds as soon as the worker hears of it."""
+    ada = breakable.people["ada"]
+    phone = Phone(ada.headers)
+    content = directive(tokens=10_000, tokens_per_s=40)
+    task = asyncio.create_task(phone.send(breakable.webs[0].url, content))
+    await phone.until(lambda p: len(p.text.split()) >= 20)
+    valkey.kill()
+    answer = await asyncio.to_thread(stop, breakable.webs[1].url, ada.headers, phone.run)
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["status"] == "running"
+    valkey.start()
+    await task
+    assert phone.done is not None
+    assert phone.done["finish"] == "user_stopped"
+    assert phone.text == stored_reply(breakable.webs[0].url, ada.headers, phone.start)
+    again = await asyncio.to_thread(stop, breakable.webs[0].url, ada.headers, phone.run)
+    assert (again.status_code, again.json()["finish"]) == (200, "user_stopped")
 
 
 async def test_while_redis_is_away(breakable: Stack, valkey: EmbeddedValkey) -> None:

@@ -164,6 +164,16 @@ def test_a_user_can_be_disabled(boss: Person, owner: Person) -> None:
     assert Client().get("/v1/things", headers=bearer(owner)).status_code == 401
 
 
+@pytest.mark.parametrize("written", ["[]", "[1]", '"x"', "3", "null", "", "{"])
+def test_preferences_stay_an_object(boss: Person, owner: Person, written: str) -> None:
+    form = user_form(owner.user, name="Renamed", preferences=written)
+    response = client_of(boss).post(f"{USERS}{owner.user.id}/change/", form)
+    assert response.status_code == 200
+    assert response.context["adminform"].errors.keys() == {"preferences"}
+    owner.user.refresh_from_db()
+    assert (owner.user.name, owner.user.preferences) == ("owner", {})
+
+
 def test_staff_may_change_users_but_give_no_rights(helper: Person, owner: Person) -> None:
     form = user_form(owner.user, name="Renamed", is_staff="on", is_superuser="on")
     assert client_of(helper).post(f"{USERS}{owner.user.id}/change/", form).status_code == 302

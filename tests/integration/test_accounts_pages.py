@@ -16,10 +16,12 @@ from django.test import Client, override_settings
 from redis.exceptions import RedisError
 
 from accounts import passwords
+from accounts.authentication import credential_of_request
+from accounts.errors import PasswordChangeRequired
 from accounts.forms import SignUpForm
 from accounts.models import User
 from chatproject.embedded.ports import free_port
-from tests.people import PASSWORD, Person, client_of, make_person
+from tests.people import PASSWORD, Person, bearer, client_of, make_person
 
 pytestmark = [
     pytest.mark.django_db,
@@ -295,9 +297,89 @@ class TestChangePassword:
         assert owner.user.preferences == {"theme": "dark"}
         assert sign_in(Client(), owner.user.email, NEW_PASSWORD).url == "/"
 
+    @pytest.mark.parametrize("broken", [[], ["password_is_temporary"], "x", 3])
+    def test_preferences_that_are_no_object_lock_nobody_out(
+        self, owner: Person, broken: object
+    ) -> None:
+        User.objects.filter(id=owner.user.id).update(preferences=broken)
+        client = Client()
+        assert sign_in(client, owner.user.email).url == "/"
+        assert self.change(client, PASSWORD).status_code == 302
+        owner.user.refresh_from_db()
+        assert owner.user.preferences == {}
+
     def test_guesses_are_limited(self, owner: Person) -> None:
         client = client_of(owner)
         assert [self.change(client, "guess").status_code for _ in range(11)][-2:] == [200, 429]
+
+
+class TestOneTimePassword:
+    """It opens the door to choosing one's own, and no other."""
+
+    @pytest.fixture
+    def newcomer(self) -> Person:
+        temporary = {passwords.IS_TEMPORARY: True}
+        return make_person("new", is_staff=True, is_superuser=True, preferences=temporary)
+
+    @pytest.mark.urls("chatproject.urls")
+    @pytest.mark.parametrize(
+        "url", ["/", "/c/c_1?a=b", "/admin/", "/admin/accounts/user/", "/admin/password_change/"]
+    )
+    def test_every_page_leads_to_the_change(self, newcomer: Person, url: str) -> None:
+        answer = client_of(newcomer).get(url)
+        assert answer.status_code == 302
+        to = urlsplit(answer.headers["Location"])
+        assert (to.path, parse_qs(to.query)) == (CHANGE, {"next": [url]})
+
+    @pytest.mark.parametrize("url", ["/admin/accounts/user/add/", SIGN_UP])
+    def test_nothing_is_done_before_it(self, newcomer: Person, url: str) -> None:
+        before = User.objects.count()
+        answer = client_of(newcomer).post(url, sign_up_form())
+        assert answer.headers["Location"].startswith(CHANGE)
+        assert User.objects.count() == before
+
+    def test_the_admin_has_no_way_around_ours(self, newcomer: Person) -> None:
+        boss = make_person("boss", is_staff=True, is_superuser=True)
+        form = {"old_password": PASSWORD, "new_password1": NEW_PASSWORD}
+        form["new_password2"] = NEW_PASSWORD
+        for person in (newcomer, boss):
+            answer = client_of(person).post("/admin/password_change/", form)
+            assert answer.headers["Location"].startswith(CHANGE)
+            person.user.refresh_from_db()
+            assert person.user.check_password(PASSWORD)
+
+    def test_the_api_says_so_to_the_session_but_not_to_an_api_token(self, newcomer: Person) -> None:
+        client = client_of(newcomer)
+        answer = client.get("/v1/things")
+        assert answer.status_code == 403
+        assert answer.json()["error"]["code"] == "password_change_required"
+        assert client.get("/v1/things", headers=bearer(newcomer)).status_code == 200
+
+    def test_streams_say_so_too(self, newcomer: Person) -> None:
+        cookie = f"sessionid={client_of(newcomer).cookies['sessionid'].value}"
+        with pytest.raises(PasswordChangeRequired):
+            credential_of_request([(b"cookie", cookie.encode())])
+
+    def test_signing_out_stays_possible(self, newcomer: Person) -> None:
+        client = client_of(newcomer)
+        assert 'method="post"' in client.get(SIGN_OUT).content.decode()
+        assert client.post(SIGN_OUT).headers["Location"] == SIGN_IN
+        assert client.get(CHANGE).headers["Location"].startswith(SIGN_IN)
+
+    def test_after_the_change_every_door_is_open(self, newcomer: Person) -> None:
+        client = client_of(newcomer)
+        form = {"old_password": PASSWORD, "new_password1": NEW_PASSWORD}
+        assert client.post(CHANGE, {**form, "new_password2": NEW_PASSWORD}).status_code == 302
+        assert client.get("/admin/").status_code == 200
+        assert is_signed_in(client)
+
+    @pytest.mark.urls("chatproject.urls")
+    def test_asking_costs_no_query(self, owner: Person, django_assert_num_queries: Any) -> None:
+        client = client_of(owner)
+        with django_assert_num_queries(2):  # the session and its user, for the page itself
+            assert client.get("/").status_code == 200
+        with django_assert_num_queries(0):
+            assert Client().get("/").status_code == 302
 
 
 class TestRateLimits:
@@ -314,10 +396,19 @@ class TestRateLimits:
         assert not is_signed_in(client)
 
     def test_writing_the_address_another_way_gives_no_more_tries(self, owner: Person) -> None:
-        for number in range(10):
-            email = owner.user.email.upper() if number % 2 else f" {owner.user.email} "
-            sign_in(Client(), email, "guess")
-        assert sign_in(Client(), owner.user.email).status_code == 429
+        email = owner.user.email
+        wide = "".join(chr(ord(sign) + 0xFEE0) for sign in email)  # full-width letters
+        spellings = [
+            email.upper(),
+            f" {email} ",
+            wide,
+            wide.upper(),
+            f"\u3000{wide[:3]}{email[3:]}",
+        ]
+        for spelling in spellings:
+            assert sign_in(Client(), spelling).status_code == 302  # each names this account
+            sign_in(Client(), spelling, "guess")
+        assert [sign_in(Client(), spelling).status_code for spelling in spellings] == [429] * 5
 
     def test_others_are_not_locked_out(self, owner: Person) -> None:
         for _ in range(40):

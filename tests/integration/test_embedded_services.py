@@ -217,6 +217,71 @@ def test_as_root_a_closed_directory_above_does_no_harm(
     assert tmp_path.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
+def test_who_gets_into_the_database_cannot_plant_anything_where_root_writes(
+    postgres: EmbeddedPostgres,
+) -> None:
+    postgres.start()
+    server = postgres.data.stat().st_uid
+    assert server != os.geteuid()
+    inside = postgres.data / "planted"
+    execute(postgres.url, f"copy (select 1) to program 'cat > {inside}'")
+    assert inside.stat().st_uid == server  # so that what follows fails for its own reason
+    for name in ("owner.lock", "postgres.log", "password.new", "another"):
+        plant = f"cat; ln -sfn /etc/passwd {postgres.home / name}"
+        with pytest.raises(psycopg.errors.ExternalRoutineException):
+            execute(postgres.url, f"copy (select 1) to program '{plant}'")
+    with pytest.raises(psycopg.errors.ExternalRoutineException):
+        execute(postgres.url, f"copy (select 1) to program 'cat {postgres.home / 'password'}'")
+    others = {path for path in postgres.home.iterdir() if path.stat().st_uid == server}
+    assert others == {postgres.data}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
+@pytest.mark.parametrize("name", ["owner.lock", "postgres.log", "password"])
+def test_a_planted_link_is_refused_and_not_followed(
+    postgres: EmbeddedPostgres, root: Path, name: str
+) -> None:
+    """In a home that an earlier version gave to the server's user."""
+    victim = root / "victim"
+    victim.write_text("what root owns")
+    postgres.start()
+    postgres.stop()
+    server = postgres.data.stat().st_uid
+    (postgres.home / name).unlink()
+    (postgres.home / name).symlink_to(victim)
+    os.chown(postgres.home, server, -1)
+    with pytest.raises(SetupProblem, match="not a plain file"):
+        postgres.start()
+    assert victim.read_text() == "what root owns"
+    assert victim.stat().st_uid == os.geteuid()
+    (postgres.home / name).unlink()
+    if name == "password":
+        return  # the cluster's is lost with it
+    postgres.start()
+    assert postgres.home.stat().st_uid == os.geteuid()
+
+
+def test_a_fifo_in_the_cluster_does_not_hold_up_the_start(postgres: EmbeddedPostgres) -> None:
+    postgres.start()
+    postgres.stop()
+    os.mkfifo(postgres.data / "postmaster.pid")
+    with pytest.raises(SetupProblem, match="not a plain file"):
+        postgres.start()
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o750])
+def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    """HEARTH_VAR=/tmp must not close /tmp."""
+    there = tmp_path / "there"
+    there.mkdir()
+    there.chmod(mode)
+    homes.make_home(there, 0o711)
+    assert there.stat().st_mode & 0o7777 == mode
+    homes.make_home(there / "new", 0o711)
+    assert (there / "new").stat().st_mode & 0o7777 == 0o711
+
+
 def test_valkey_wants_a_password_that_ps_does_not_show(root: Path) -> None:
     with EmbeddedValkey(root) as valkey:
         assert valkey.process is not None

@@ -43,6 +43,12 @@ def pool() -> Iterator[Pool]:
         client.flushdb()
 
 
+@pytest.fixture(autouse=True)
+def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the pause between the two looks; test_a_lease_that_comes_back has it."""
+    monkeypatch.setattr(reaper, "CONFIRM_S", 0)
+
+
 @pytest.fixture
 def owner() -> User:
     return make_person().user
@@ -213,3 +219,83 @@ def test_a_queue_that_redis_has_lost(owner: User) -> None:
     places = [scheduler_sync().position(run.external_id, POOL) for run in waiting]
     assert places == [1, 2, 3]
     assert reaping_paused()
+
+
+def test_a_lease_that_comes_back(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis froze for seconds and answered the reaper first: the owner renews a moment later."""
+    run = _run(owner)
+    _log(run, ["one"])
+
+    def renew(_seconds: float) -> None:
+        token_log().append(Batch(run.external_id, epoch=1, expected_seq=2))
+
+    monkeypatch.setattr("generation.reaper.time.sleep", renew)
+    assert reaper.end_dead_runs() == 0
+    run.refresh_from_db()
+    assert (run.status, run.epoch) == ("running", 1)
+
+
+def test_redis_is_lost_between_the_two_looks(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _run(owner)
+    _log(run, ["one"])
+
+    def lose(_seconds: float) -> None:
+        with Redis.from_url(settings.REDIS_URL) as client:
+            client.flushdb()
+
+    monkeypatch.setattr("generation.reaper.time.sleep", lose)
+    assert reaper.end_dead_runs() == 0
+    run.refresh_from_db()
+    assert run.status == "running"
+
+
+def test_a_crash_between_the_finish_and_done(owner: User) -> None:
+    run = _run(owner)
+    _log(run, ["one"], leased=True)
+    assert runs.finish(runs._claim_of(run.id), runs.Outcome("stop", "one", 3)) is not None
+    Run.objects.update(finished_at=timezone.now() - timedelta(seconds=10))
+    assert reaper.repair_ends() == 1
+    assert _names(run, 2) == [(3, "done")]
+    assert reaper.repair_ends() == 0
+
+
+def test_an_end_whose_log_stops_before_it(owner: User) -> None:
+    """Text is missing in the log: it goes, and gateways answer from PostgreSQL."""
+    run = _run(owner)
+    _log(run, ["one"], leased=True)
+    assert runs.finish(runs._claim_of(run.id), runs.Outcome("stop", "one two", 9)) is not None
+    Run.objects.update(finished_at=timezone.now() - timedelta(seconds=10))
+    assert reaper.repair_ends() == 1
+    assert token_log().read(run.external_id) is None
+
+
+def test_a_stop_is_told_again_until_it_is_heard(owner: User) -> None:
+    asked = timezone.now() - timedelta(seconds=5)
+    run = _run(owner, stop_requested_at=asked)
+    _log(run, ["one"], leased=True)
+    assert reaper.tell_stops() == 1
+    reply = token_log().append(Batch(run.external_id, epoch=1, expected_seq=2))
+    assert reply.stop
+
+
+def test_one_bad_run_stops_no_other(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = _run(owner), _run(owner)
+    end = reaper._end_dead
+
+    def stumble(row: Run) -> bool:
+        if row.id == bad.id:
+            raise KeyError("a damaged log")
+        return end(row)
+
+    monkeypatch.setattr(reaper, "_end_dead", stumble)
+    assert reaper.end_dead_runs() == 1
+    good.refresh_from_db()
+    assert good.status == "failed"
+
+
+def test_a_run_that_is_gone_ends_nothing(owner: User) -> None:
+    """An account was deleted in mid-answer."""
+    run = _run(owner)
+    claim = runs._claim_of(run.id)
+    Run.objects.all().delete()
+    assert runs.finish(claim, runs.Outcome("stop", "one", 3)) is None

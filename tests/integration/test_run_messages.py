@@ -55,6 +55,7 @@ def test_a_taken_port(tmp_path: Path) -> None:
         holder.listen()
         port = str(holder.getsockname()[1])
         assert_told(run(tmp_path, PORT=port), f"Port {port} on 127.0.0.1 is taken", "make run")
+    assert tmp_path.stat().st_mode & 0o777 == 0o700  # as pytest has made it
 
 
 def test_a_second_run_on_the_same_data(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from tests.stack import Person, Stack, directive, wait_for
 
 SLOTS = 8
 BOUND_MS = 2_000
-"""What a busy test machine is allowed; the aim is 250 ms, and the figure is printed."""
+"""What a busy test machine is allowed for one stop."""
+AIM_MS = 250
+"""What the best of five must keep: the way to the engine, without the machine's other business."""
 
 
 @pytest.fixture
@@ -100,6 +102,18 @@ async def test_stop_at_token_20(stack: Stack, ada: Person) -> None:
     assert phone.done["finish"] == "user_stopped"
     assert phone.done["usage"]["output_tokens"] == stack.journal(phone.run)[1]["pieces"]
     _assert_goes_on(stack, ada, phone, content)
+
+
+async def test_a_stop_reaches_the_engine_within_250_ms(stack: Stack, ada: Person) -> None:
+    best_ms = BOUND_MS * 1.0
+    for _ in range(5):
+        _, took_ms = await _stopped_while_streaming(
+            stack, ada, directive(tokens=5, ttft_s=600), lambda p: p.start
+        )
+        best_ms = min(best_ms, took_ms)
+        if best_ms < AIM_MS:
+            break
+    assert best_ms < AIM_MS
 
 
 def _assert_goes_on(stack: Stack, ada: Person, phone: Phone, content: str) -> None:

@@ -16,7 +16,7 @@ from accounts.ids import new_id
 from conversations.models import Conversation, Feedback, Message
 from conversations.services import create_conversation
 from generation import chores, runs
-from generation.models import IdempotencyKey, Model, Run, RunCheckpoint
+from generation.models import IdempotencyKey, Model, Run
 from generation.tasks import purge
 from tests.integration.conversation_rows import make_messages, make_thread
 from tests.integration.tree_room import (
@@ -418,7 +418,6 @@ def test_the_purge_destroys_what_was_deleted_long_ago(api: Client, people: Peopl
     for run in (old, fresh):
         path = f"messages/{message_id(run.reply_id)}/feedback"
         assert call(api, "POST", path, {"rating": "up", "reason": "planted"}).status_code == 200
-    RunCheckpoint.objects.create(run=old, epoch=1, seq=1, content=b"\0planted")
     _age(old, settings.PURGE_AFTER_DAYS + 0.01)
     _age(fresh, settings.PURGE_AFTER_DAYS - 0.01)
     assert purge() == 1
@@ -429,7 +428,6 @@ def test_the_purge_destroys_what_was_deleted_long_ago(api: Client, people: Peopl
         assert bytes(message.content) == b""
         assert message.tombstoned_at is not None
     assert not Feedback.objects.filter(message__conversation=row).exists()
-    assert not RunCheckpoint.objects.exists()
     error_of(call(api, "POST", path_of(old, ":restore")), 404)
     assert call(api, "POST", path_of(fresh, ":restore")).status_code == 200
     assert [stored(run) for run in (fresh, kept)] == ["planted", "planted"]

@@ -16,13 +16,13 @@ from accounts.errors import NotFound
 from accounts.models import User
 from conversations import services
 from conversations.content import text_content
-from conversations.models import Conversation, Message
+from conversations.models import Conversation, Feedback, Message
 from conversations.selectors import FeedbackView, feedback_of
 from generation import chores, runs
 from generation.deletion import delete, restore
 from generation.exceptions import RunLive, RunStopping
 from generation.feedback import give_feedback
-from generation.models import Run, RunCheckpoint
+from generation.models import Run
 from generation.regenerate import RegenerateRequest, regenerate
 from generation.stop import request_stop
 from generation.switching import switch
@@ -422,7 +422,7 @@ def test_a_reply_is_stored_while_the_purge_writes(
     run = ask(owner)
     claim(run)
     delete(owner, conversation_id(run), None)
-    gate = Gate(monkeypatch, RunCheckpoint.objects, "filter")
+    gate = Gate(monkeypatch, Feedback.objects, "filter")
     purging = racers.start(lambda: _purge(run))
     assert gate.reached.wait(PATIENCE_S)
     finishing = racers.start_blocked(lambda: finish(run, "secret", "user_stopped"))

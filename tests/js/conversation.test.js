@@ -223,6 +223,18 @@ test("earlier messages come before, and their cursor is passed on", async () => 
   assert.deepEqual(changes.at(-1).messages.map((message) => message.id), ["m_6"])
 })
 
+test("earlier messages that cannot be loaded are told, and can be asked for again", async () => {
+  const { conversation, kinds } = open(
+    [detail({ messages: TWO, before: "m_8" }), () => errorResponse(500), detail({ messages: [row("m_6", "user", "first")] })],
+    { id: "c_1" },
+  )
+  await conversation.load()
+  await conversation.loadEarlier()
+  assert.deepEqual([conversation.earlierError.status, conversation.hasMoreBefore, kinds().at(-1)], [500, true, "earlierFailed"])
+  await conversation.loadEarlier()
+  assert.deepEqual([conversation.earlierError, conversation.messages[0].id, kinds().at(-1)], [null, "m_6", "prepended"])
+})
+
 test("looking again draws only what another device has changed", async () => {
   const more = [...TWO, row("m_a", "user", "from the phone"), row("m_b", "assistant", "there")]
   const { conversation, kinds } = open([detail({ messages: TWO }), detail({ messages: TWO }), detail({ messages: more })], { id: "c_1" })

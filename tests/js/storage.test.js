@@ -1,11 +1,14 @@
 import assert from "node:assert/strict"
 import { test } from "node:test"
 
-import { Drafts, MAX_DRAFT_CHARS, Outbox } from "#js/models/storage.js"
+import { Drafts, forgetOthers, MAX_DRAFT_CHARS, Outbox } from "#js/models/storage.js"
 
 import { MemoryStorage } from "./support.js"
 
 const BROKEN = {
+  get length() {
+    throw new Error("switched off")
+  },
   getItem() {
     throw new Error("switched off")
   },
@@ -26,6 +29,22 @@ test("drafts are kept per user and conversation, and emptied with their text", (
   assert.equal(new Drafts({ storage, user: "bob" }).get("c_1"), "")
   ada.put("c_1", "")
   assert.equal(storage.keys.length, 1)
+})
+
+test("drafts wait for the same person, and are gone when another one comes", () => {
+  const storages = [new MemoryStorage(), new MemoryStorage()]
+  const [local, session] = storages
+  const draftsOf = (user) => new Drafts({ storage: local, user })
+  const outboxOf = (user) => new Outbox({ storage: session, user, now: () => 0 })
+  local.setItem("theme", "dark")
+  for (const conversation of [null, "c_1", "c_2"]) draftsOf("ada").put(conversation, "mine")
+  outboxOf("ada").put({ conversation: null, body: { content: "sent" }, key: "k1" })
+  forgetOthers({ storages, user: "ada" })
+  assert.deepEqual([draftsOf("ada").get("c_2"), outboxOf("ada").find(null).key], ["mine", "k1"])
+  draftsOf("ad").put(null, "a name that begins another's")
+  forgetOthers({ storages, user: "ad" })
+  assert.deepEqual(local.keys, ["theme", "hearth:draft:ad:new"])
+  assert.deepEqual(session.keys, [])
 })
 
 test("a huge paste is not kept, and does not replace what was", () => {
@@ -54,6 +73,7 @@ test("storage that is off, full or tampered with breaks nothing", () => {
   const tampered = new MemoryStorage()
   tampered.setItem("hearth:outbox:ada", '[{"key":1},null,"x"]')
   for (const storage of [BROKEN, null, tampered]) {
+    forgetOthers({ storages: [storage], user: "ada" })
     const drafts = new Drafts({ storage, user: "ada" })
     drafts.put("c_1", "x")
     drafts.get("c_1")

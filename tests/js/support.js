@@ -105,6 +105,12 @@ export class MemoryStorage {
   setItem = (key, value) => void this.#items.set(key, String(value))
   removeItem = (key) => void this.#items.delete(key)
 
+  key = (index) => this.keys[index] ?? null
+
+  get length() {
+    return this.#items.size
+  }
+
   get keys() {
     return [...this.#items.keys()]
   }

@@ -3,7 +3,7 @@ import { test } from "node:test"
 
 import { ApiError, NetworkError } from "#js/models/api.js"
 import { Message } from "#js/models/message.js"
-import { endAnnouncement, finishNote, queuedText, roughly, stripFor } from "#js/models/words.js"
+import { earlierLabel, endAnnouncement, finishNote, queuedText, roughly, stripFor } from "#js/models/words.js"
 
 function conversation({ phase = null, text = "", link = null, notice = null, stopping = false, ...more } = {}) {
   const reply = phase && Object.assign(new Message({ key: "k", role: "assistant", phase, text }), { stopping })
@@ -74,6 +74,11 @@ test("the end is announced in one sentence", () => {
 test("loading that failed offers to try again, or to sign in", () => {
   assert.equal(stripFor(conversation({ status: "failed", loadError: { status: 500 } })).action.verb, "try-again")
   assert.equal(stripFor(conversation({ status: "failed", loadError: { status: 401 } })).action.verb, "sign-in")
+})
+
+test("the button for earlier messages says that it failed and may be pressed again", () => {
+  assert.equal(earlierLabel(null), "Show earlier messages")
+  assert.equal(earlierLabel(new NetworkError()), "Earlier messages could not be loaded. Try again")
 })
 
 test("places and times are said as people say them", () => {

@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from accounts.errors import BodyTooLarge, InvalidRequest
 from accounts.parsers import (
     MAX_DEPTH,
+    MAX_VALUES,
     BoundedJSONParser,
     accepts_event_stream,
     has_lone_surrogate,
@@ -66,9 +67,37 @@ def nested(depth: int) -> bytes:
 
 def test_depth_is_bounded_exactly() -> None:
     assert parse_object(nested(MAX_DEPTH))
-    for depth in (MAX_DEPTH + 1, 900, 100_000):
+    for depth in (MAX_DEPTH + 1, 900, MAX_VALUES - 2):
         with pytest.raises(InvalidRequest, match="nested"):
             parse_object(nested(depth))
+
+
+@pytest.mark.parametrize("value", [b"[]", b"{}", b"1", b'""', b'{"a":[]}'])
+def test_the_number_of_values_is_bounded(value: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="more than 20000 values"):
+        parse_object(b'{"a":[' + b",".join([value] * MAX_VALUES) + b"]}")
+
+
+def test_nothing_is_built_of_a_body_with_too_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
+    with pytest.raises(InvalidRequest, match="values"):
+        parse_object(b'{"a":[' + b"[]," * 340_000 + b"[]]}")
+
+
+def test_a_body_just_within_the_bound_is_read() -> None:
+    numbers = list(range(MAX_VALUES - 2))
+    assert parse_object(json.dumps({"a": numbers}).encode()) == {"a": numbers}
+
+
+def test_what_stands_in_a_text_is_no_value() -> None:
+    text = 'a,[{"\\' * MAX_VALUES
+    assert parse_object(json.dumps({"text": text}).encode()) == {"text": text}
+
+
+@pytest.mark.parametrize("raw", [b'"' + b'\\"' * 300_000, b'{"a":"' + b"\\" * 600_001])
+def test_a_text_that_never_ends_is_refused_and_costs_one_look(raw: bytes) -> None:
+    # Going back over it from every quote would take hours, which the run's own limit would end.
+    assert outcome(raw) == "invalid_json"
 
 
 def test_a_key_twice_is_named() -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from chatproject import run, run_options
+from chatproject import openmp, run, run_options, run_support
 from chatproject.console import LINE_MAX_BYTES, Console, LineCutter
 from chatproject.embedded.homes import HomeLock
 from chatproject.embedded.problems import SetupProblem, require_free_space
+from chatproject.run import Run
 from chatproject.run_options import check_ports, read_options
-from chatproject.run_support import secret_key
+from chatproject.run_support import Readiness, allowed_host, plain_environment, secret_key
 
 
 def test_the_defaults_need_no_environment() -> None:
@@ -34,8 +35,13 @@ def test_knobs_are_read(tmp_path: Path) -> None:
     assert options.address == "http://10.0.0.7:9000/"
 
 
+def test_the_last_ports_of_all_may_be_used() -> None:
+    assert list(read_options({"PORT": "65534", "WEB": "2"}).ports) == [65534, 65535]
+
+
 def test_profiles_of_ones_own_start_no_engine() -> None:
     assert read_options({"ENGINE_PROFILES": "{}", "ENGINE": "llamacpp"}).engine == "own"
+    assert read_options({"ENGINE_PROFILES_FILE": "/run/secrets/engines"}).engine == "own"
 
 
 @pytest.mark.parametrize(
@@ -46,6 +52,7 @@ def test_profiles_of_ones_own_start_no_engine() -> None:
         ({"PORT": "٨٠٠٠"}, "must be a whole number"),
         ({"PORT": "9" * 5000}, "PORT=999"),
         ({"WEB": "-1"}, "WEB=1 make run"),
+        ({"PORT": "65535", "WEB": "2"}, "Choose PORT=65534"),
         ({"SLOTS": "1000"}, "from 1 to 64"),
         ({"ENGINE": "gpt"}, "ENGINE=gpt is not known"),
         ({"ENGINE": "openai"}, "needs the address of the server in ENGINE_URL"),
@@ -58,6 +65,42 @@ def test_a_wrong_knob_says_what_would_be_right(environment: dict[str, str], told
         read_options(environment)
     assert told in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("set_to", "asked_by"),
+    [
+        (None, "localhost"),
+        ("*", "localhost"),
+        ("chat.example.org,localhost", "chat.example.org"),
+        ("*, .example.org", "example.org"),
+    ],
+)
+def test_readiness_is_asked_by_a_name_that_is_allowed(set_to: str | None, asked_by: str) -> None:
+    assert allowed_host({} if set_to is None else {"ALLOWED_HOSTS": set_to}) == asked_by
+
+
+def test_a_page_that_never_answers_does_not_hold_up_the_rest_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(run_support, "READY_LOOK_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    options = read_options({"PORT": str(port)})
+
+    def readiness() -> Readiness:
+        said = Console(io.StringIO())
+        announce, proceed = (lambda: called.append("announce")), (lambda: called.append("proceed"))
+        return Readiness(options, said, announce, proceed)
+
+    readiness().look()
+    assert called == []
+    monkeypatch.setattr(run_support, "STILL_WAITING_S", -1.0)
+    waiting = readiness()
+    for _ in range(3):
+        waiting.look()
+    assert called == ["proceed"]
 
 
 def test_a_taken_port_says_so_and_names_another() -> None:
@@ -100,6 +143,29 @@ def test_the_secret_key_stays_and_is_private(tmp_path: Path) -> None:
     assert len(key) >= 50
     assert secret_key(tmp_path) == key
     assert (tmp_path / "secret-key").stat().st_mode & 0o777 == 0o600
+
+
+SECRETS = {
+    "SECRET_KEY": "s3cret",
+    "DATABASE_URL": "postgresql://chat:s3cret@h/chat",
+    "REDIS_URL": "redis://:s3cret@h/0",
+    "AWS_SECRET_ACCESS_KEY": "s3cret",
+    "ENGINE_PROFILES": '{"api_key": "s3cret"}',
+}
+
+
+def test_engine_and_download_get_no_secret_of_the_product(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openmp, "is_installed", lambda: True)
+    product = Run(read_options({"HEARTH_VAR": str(tmp_path)}), reload=False, console=Console())
+    useful = {"PATH": "/bin", "LC_ALL": "C.UTF-8", "https_proxy": "http://proxy:3128"}
+    product._environment = {**SECRETS, **useful, "PIP_INDEX_URL": "https://pypi.example.org"}
+    engine = product._engine_command(tmp_path / "m.gguf", 8100, "the engine's own")
+    fetch = product._fetch_command(tmp_path)
+    assert engine.env == {"PATH": "/bin", "LC_ALL": "C.UTF-8", "ENGINE_API_KEY": "the engine's own"}
+    assert fetch.env == {**useful, "PIP_INDEX_URL": "https://pypi.example.org"}
+    assert plain_environment(SECRETS, network=True) == {}
 
 
 def test_a_held_directory_names_its_holder(tmp_path: Path) -> None:

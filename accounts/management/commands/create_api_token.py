@@ -15,6 +15,8 @@ MAX_DAYS = 3650
 
 
 class Command(BaseCommand):
+    """Prints the new secret and nothing else, so that a script can take it."""
+
     help = "Make an API token and print its secret, alone, on standard output."
 
     def add_arguments(self, parser: CommandParser) -> None:

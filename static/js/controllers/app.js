@@ -1,10 +1,9 @@
 /** Wires the open conversation to the page: which one it is, what it shows, what the buttons do. */
+import { conversationIn } from "#js/models/address.js"
 import { Conversation } from "#js/models/conversation.js"
-import { endAnnouncement, stripFor } from "#js/models/words.js"
+import { earlierLabel, endAnnouncement, stripFor } from "#js/models/words.js"
 import { watchPresence } from "#js/controllers/presence.js"
 import { earlierButton } from "#js/views/thread_view.js"
-
-const PATH = /^\/c\/([^/]+)\/?$/
 
 export class App {
   #conversation = null
@@ -16,12 +15,12 @@ export class App {
   constructor(parts) {
     Object.assign(this, parts)
     this.thread.modelTitle = (slug) => this.#models.get(slug)?.title ?? slug ?? ""
-    addEventListener("popstate", () => this.#show(idFromPath()))
+    addEventListener("popstate", () => this.#show(conversationIn(location.pathname)))
     watchPresence({ onLine: (online) => this.#lineChanged(online), onReturn: () => this.#lookAgain() })
   }
 
   async start() {
-    this.#show(idFromPath(), { keepTyped: true })
+    this.#show(conversationIn(location.pathname), { keepTyped: true })
     this.list.refresh()
     await this.#loadModels()
   }
@@ -88,6 +87,7 @@ export class App {
       reset: () => this.#drawAll(),
       added: () => this.#added(change.message),
       prepended: () => this.#prepended(change.messages),
+      earlierFailed: () => this.#earlierFailed(),
       removed: () => this.thread.remove(change.message),
       text: () => this.thread.grow(change.message),
       changed: () => this.thread.update(change.message),
@@ -129,9 +129,17 @@ export class App {
   }
 
   #drawEarlier() {
-    const { hasMoreBefore } = this.#conversation
-    const button = hasMoreBefore ? [earlierButton(() => this.#conversation.loadEarlier().catch(() => {}))] : []
-    this.elements.earlier.replaceChildren(...button)
+    const { hasMoreBefore, earlierError } = this.#conversation
+    const line = this.elements.earlier
+    if (!hasMoreBefore) return line.replaceChildren()
+    // The button stays the same one: a new one would not have the keyboard's focus.
+    if (!line.firstElementChild) line.append(earlierButton(() => this.#conversation.loadEarlier()))
+    line.firstElementChild.textContent = earlierLabel(earlierError)
+  }
+
+  #earlierFailed() {
+    this.#drawEarlier()
+    this.announcer.say(earlierLabel(this.#conversation.earlierError))
   }
 
   #prepended(messages) {
@@ -212,9 +220,4 @@ export class App {
     this.elements.model.textContent = chosen?.title ?? ""
     this.thread.updateAll()
   }
-}
-
-function idFromPath() {
-  const match = PATH.exec(location.pathname)
-  return match ? decodeURIComponent(match[1]) : null
 }

@@ -2,7 +2,7 @@
  * The thread that is open: saved messages, the one being sent, the reply being written.
  *
  * Changes it tells: `reset` (draw everything), `added` {message}, `prepended` {messages}, `text` {message},
- * `changed` {message}, `removed` {message}, `named` (it got its id), `state` (what is waited for), `started`, `ended` {message},
+ * `changed` {message}, `removed` {message}, `earlierFailed`, `named` (it got its id), `state` (what is waited for), `started`, `ended` {message},
  * `refused` {text, error}.
  */
 import { Emitter } from "#js/models/emitter.js"
@@ -27,6 +27,7 @@ export class Conversation extends Emitter {
     this.link = null // the live stream's connection, as RunStream tells it
     this.notice = null // the last notice of the live reply
     this.loadError = null
+    this.earlierError = null // why the last try to load earlier messages failed
     this.ended = null // the reply that ended last while this page was looking
     this.refusal = null // {error} of the last send, when nothing of it was kept on the server
   }
@@ -77,18 +78,26 @@ export class Conversation extends Emitter {
     return detail.live_runs.length > 0 || !known.endsWith(shown)
   }
 
+  /** Never rejects: a failure is told, and kept until the next page that comes. */
   async loadEarlier() {
     if (!this.hasMoreBefore || this.loadingEarlier) return
     this.loadingEarlier = true
-    try {
-      const page = await this.api.conversation(this.id, { before: this.before })
-      const messages = page.messages.map(Message.fromApi)
-      this.messages.unshift(...messages)
-      this.#takePaging(page)
-      this.emit("prepended", { messages })
-    } finally {
-      this.loadingEarlier = false
-    }
+    const page = await this.api.conversation(this.id, { before: this.before }).catch((error) => this.#earlierFailed(error))
+    this.loadingEarlier = false
+    if (page) this.#prepend(page)
+  }
+
+  #prepend(page) {
+    const messages = page.messages.map(Message.fromApi)
+    this.messages.unshift(...messages)
+    this.#takePaging(page)
+    this.emit("prepended", { messages })
+  }
+
+  #earlierFailed(error) {
+    this.earlierError = error
+    this.emit("earlierFailed")
+    return null
   }
 
   #show(detail) {
@@ -105,6 +114,7 @@ export class Conversation extends Emitter {
   #takePaging(page) {
     this.hasMoreBefore = Boolean(page.has_more_before)
     this.before = page.before ?? null
+    this.earlierError = null
   }
 
   #loadFailed(error) {

@@ -10,6 +10,8 @@
  */
 import { Lexer, Marked, Parser } from "marked"
 
+import { escapeHtml } from "#js/models/escape.js"
+
 // Found by trying random texts: one gives wrong blocks in 1 of 300, two in 1 of 20,000.
 const OPEN_BLOCKS = 3
 // Deeper nesting than any answer needs; each level costs the parser a recursion over all that follows.
@@ -101,8 +103,4 @@ function plain(text) {
 
 function plainHtml(text) {
   return `<p class="plain">${escapeHtml(text.trimEnd())}</p>`
-}
-
-function escapeHtml(text) {
-  return text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`)
 }

@@ -6,11 +6,26 @@
 // A draft is text that a person typed; far above that it is a paste, and would fill the browser's 5 MB.
 export const MAX_DRAFT_CHARS = 200_000
 
-/** Drafts per user and conversation; they survive reloads and sign-outs. */
+const DRAFTS = "hearth:draft:"
+const OUTBOX = "hearth:outbox:"
+
+/**
+ * What others left here is not for this person's eyes, nor for the developer tools of whoever sits here:
+ * the drafts and unanswered sends of everybody but `user` are removed.
+ */
+export function forgetOthers({ storages, user }) {
+  const own = (key) => key.startsWith(draftPrefix(user)) || key === OUTBOX + user
+  const text = (key) => key.startsWith(DRAFTS) || key.startsWith(OUTBOX)
+  for (const storage of storages) {
+    for (const key of keysOf(storage)) if (text(key) && !own(key)) attempt(() => storage.removeItem(key))
+  }
+}
+
+/** Drafts per user and conversation; they survive reloads and this person's sign-outs. */
 export class Drafts {
   constructor({ storage, user }) {
     this.storage = storage
-    this.prefix = `hearth:draft:${user}:`
+    this.prefix = draftPrefix(user)
   }
 
   get(conversation) {
@@ -35,7 +50,7 @@ export class Drafts {
 export class Outbox {
   constructor({ storage, user, now = Date.now }) {
     this.storage = storage
-    this.key = `hearth:outbox:${user}`
+    this.key = OUTBOX + user
     this.now = now
   }
 
@@ -67,6 +82,14 @@ export class Outbox {
 
 // Well inside the server's memory of a key (24 h): an older one could become a second message.
 const MAX_LETTER_AGE_MS = 60 * 60 * 1000
+
+function draftPrefix(user) {
+  return `${DRAFTS}${user}:`
+}
+
+function keysOf(storage) {
+  return attempt(() => Array.from({ length: storage.length }, (_, index) => storage.key(index))) ?? []
+}
 
 function attempt(action) {
   try {

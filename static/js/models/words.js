@@ -152,6 +152,11 @@ export function finishNote(finish) {
   return FINISH_NOTES[finish] ?? ""
 }
 
+/** The button above the thread. */
+export function earlierLabel(error) {
+  return error ? "Earlier messages could not be loaded. Try again" : "Show earlier messages"
+}
+
 /** What a screen reader hears when a reply ends, once. */
 export function endAnnouncement(reply) {
   const strip = endedLine(reply)

@@ -1,4 +1,5 @@
 /** Markdown that grows: blocks that did not change keep their nodes (and a reader's selection in them). */
+import { escapeHtml } from "#js/models/escape.js"
 import { BlockStream } from "#js/models/markdown.js"
 import { copyWith, h, icon } from "#js/views/dom.js"
 import { sanitise } from "#js/views/sanitise.js"
@@ -67,7 +68,7 @@ function htmlOf(block) {
     return block.html()
   } catch {
     // Nested beyond the parser's stack: shown as it came.
-    return `<p class="plain">${block.raw.replace(/[&<>]/g, (char) => `&#${char.charCodeAt(0)};`)}</p>`
+    return `<p class="plain">${escapeHtml(block.raw)}</p>`
   }
 }
 

@@ -3,7 +3,7 @@
  *
  * DOMPurify's own Trusted Types policy is the only one the page's CSP allows, and it gives back nodes, so no
  * other code can turn text into HTML. Allowed is what Markdown makes, and nothing more: no style, no
- * class but a code block's language, no relative address (a link in an answer must not act on this site).
+ * class but a code block's language, and no link to this site, on which it might act for its reader.
  */
 import DOMPurify from "dompurify"
 
@@ -37,6 +37,8 @@ function keepKnownClass(element) {
 }
 
 function makeOutward(link) {
+  // Asked as the browser resolves it: `http:/path` is this site's, though it looks like another's.
+  if (link.host === location.host) link.removeAttribute("href")
   if (!link.hasAttribute("href")) return
   link.setAttribute("target", "_blank")
   link.setAttribute("rel", "noopener noreferrer nofollow")

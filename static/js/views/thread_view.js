@@ -90,5 +90,5 @@ export class ThreadView {
 
 /** The line above the thread that fetches what came before. */
 export function earlierButton(onclick) {
-  return h("button", { type: "button", class: "quiet earlier", onclick }, "Show earlier messages")
+  return h("button", { type: "button", class: "quiet earlier", onclick })
 }

@@ -1,0 +1,46 @@
+"""Whoever signs in with a one-time password chooses their own before anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.deprecation import MiddlewareMixin
+
+from accounts import passwords
+
+OPEN_VIEWS = frozenset({"accounts:change_password", "accounts:sign_out"})
+
+
+class OwnPasswordFirst(MiddlewareMixin):
+    """Leads every page but the two of OPEN_VIEWS to the change of a one-time password.
+
+    The API's views ask for themselves (`accounts.authentication`): only they know whether the
+    session or an API token counts. Put it after AuthenticationMiddleware.
+    """
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: object, kwargs: object
+    ) -> HttpResponseRedirect | None:
+        if _is_of_the_api(view) or not _must_change(request) or _is_open(request):
+            return None
+        wanted = request.get_full_path() if request.method in ("GET", "HEAD") else "/"
+        change = reverse("accounts:change_password")
+        return HttpResponseRedirect(f"{change}?{urlencode({'next': wanted})}")
+
+
+def _is_of_the_api(view: Callable[..., Any]) -> bool:
+    return hasattr(view, "cls")  # as DRF marks its views
+
+
+def _must_change(request: HttpRequest) -> bool:
+    """Looks at the user whom the page itself will look at; Django keeps them on the request."""
+    return request.user.is_authenticated and passwords.must_be_changed(request.user)
+
+
+def _is_open(request: HttpRequest) -> bool:
+    match = request.resolver_match
+    return match is not None and match.view_name in OPEN_VIEWS
