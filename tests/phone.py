@@ -179,6 +179,7 @@ class Phone:
     retry_ms: int | None = None
     comments: int = 0
     cut: bool = False
+    anchor: str | None = None  # the text at the cursor, under a snapshot without id
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     # --- what the screen shows --------------------------------------------------------------------
@@ -198,6 +199,8 @@ class Phone:
             case "delta":
                 self.text += frame.data["text"]
             case "snapshot":
+                if frame.id is None and self.anchor is None:
+                    self.anchor = self.text
                 self.text = frame.data["text"]
             case "retract":
                 self.text = ""
@@ -219,6 +222,9 @@ class Phone:
         assert seq == self.cursor + 1 or frame.name in JUMPS, f"{frame.id} after {self.cursor}"
         self.cursor = seq
         self.seqs.append(seq)
+        if frame.name == "delta" and self.anchor is not None:
+            self.text = self.anchor
+        self.anchor = None
 
     # --- connections ------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ export class Message {
     Object.assign(this, { key, id, role, text, phase, finish, usage, model, run })
     this.retracted = finish === "moderation"
     this.error = null
+    this.anchor = null // the text at the cursor, under a snapshot that moved no cursor
   }
 
   static fromApi(row) {
@@ -36,12 +37,26 @@ export class Message {
    * Take one event of this reply's run.
    * @returns {boolean} whether the text changed
    */
-  apply({ name, data }) {
+  apply({ name, data, seq = null }) {
     const take = EVENTS[name]
     if (!take) return false // an event of a later version of the product
     const before = this.text
+    this.#keepAnchor(name, seq)
     take(this, data)
     return this.text !== before
+  }
+
+  /**
+   * A snapshot without an id (the stored text, where the log is gone) replaces what is shown but not the
+   * cursor. If the connection breaks before `done` and the log can be read again, the next delta goes on
+   * from the text at the cursor; appended to the snapshot it would be there twice.
+   */
+  #keepAnchor(name, seq) {
+    if (name === "snapshot" && seq === null) this.anchor ??= this.text
+    else if (seq !== null) {
+      if (name === "delta" && this.anchor !== null) this.text = this.anchor
+      this.anchor = null
+    }
   }
 }
 
