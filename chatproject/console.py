@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -41,13 +42,25 @@ class Console:
         return f"\x1b[{colour}m{plain}\x1b[0m"
 
     def _write(self, text: str) -> None:
+        if self.broken:
+            return
         encoding = self._stream.encoding or "utf-8"
         try:
             # A terminal may know ASCII only.
             self._stream.write(text.encode(encoding, "replace").decode(encoding))
             self._stream.flush()
         except OSError:  # the pipe's reader or the terminal has gone
-            self.broken = True
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Leave the stream alone, and what is in its buffer too: Python tries that again at its
+        end, and an orderly stop would end with a status of its own (120).
+        """
+        self.broken = True
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
 
 
 def _printable(line: str) -> str:

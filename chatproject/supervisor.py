@@ -271,9 +271,10 @@ class Supervisor:
 
     def _stop_everything(self) -> None:
         """Highest stage first, each stage at once; a second signal kills the rest."""
+        # Before the line: a signal that answers it must count.
+        self._signals = min(self._signals, 1)
         if any(w.running for w in self._watched):
             self.console.say("Stopping (Ctrl-C again to kill)")
-        self._signals = min(self._signals, 1)
         for stage in sorted({w.stage for w in self._watched}, reverse=True):
             self._stop_these([w for w in self._watched if w.stage == stage])
         for watched in self._watched:
