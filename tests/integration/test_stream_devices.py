@@ -24,6 +24,7 @@ async def test_two_devices_in_mid_answer(stack: Stack) -> None:
         "parent_id": phone.start["user_msg"],
         "status": "running",
         "model": phone.start["model"],
+        "versions": None,
     }
     for device, url in ((tablet, there), (early, here)):
         device.run = live["id"]

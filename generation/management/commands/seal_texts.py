@@ -28,25 +28,16 @@ class Place:
     key: str
     column: str
     owner: str = "row.owner_id"
-    join: str = ""
 
 
 PLACES: Final = (
     Place("title", "conversations_conversation", "id", "title"),
     Place("content", "conversations_message", "id", "content"),
     Place("feedback", "conversations_feedback", "id", "reason", "row.user_id"),
-    Place(
-        "checkpoint",
-        "generation_runcheckpoint",
-        "run_id",
-        "content",
-        "run.owner_id",
-        "JOIN generation_run run ON run.id = row.run_id",
-    ),
 )
 
 _FIND = """
-SELECT row.{key}, {owner}, row.{column} FROM {table} row {join}
+SELECT row.{key}, {owner}, row.{column} FROM {table} row
 WHERE row.{key} > %s AND substring(row.{column} FROM 1 FOR 1) = '\\x00'::bytea
 ORDER BY row.{key} LIMIT %s
 """
@@ -55,7 +46,7 @@ _FIRST = UUID(int=0)
 
 
 class Command(BaseCommand):
-    help = "Seal titles, messages, reasons and checkpoints that are still stored as plain text."
+    help = "Seal titles, messages and reasons that are still stored as plain text."
 
     def handle(self, *args: Any, **options: Any) -> None:
         counts = {place.kind: seal_all(place, self.stdout.write) for place in PLACES}
@@ -114,5 +105,4 @@ def _sql(template: str, place: Place) -> str:
         key=place.key,
         column=place.column,
         owner=place.owner,
-        join=place.join,
     )
