@@ -23,6 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 import psycopg
+import redis
 from psycopg import sql
 
 from chatproject.embedded import processes
@@ -223,11 +224,12 @@ class Stack:
         return Process(name, popen, log, port)
 
     def wait_ready(self) -> None:
-        """Every web process answers, and a replica is healthy."""
+        """Every web process answers, a replica is healthy, and its queue is built."""
         for web in self.webs:
             wait_for(lambda web=web: self._answers(web), f"{web.name} to answer", web)
         if self.workers:
             wait_for(self._replica_healthy, "a healthy replica", self.workers[-1])
+            wait_for(self._queue_built, "the queue to be built", self.workers[-1])
 
     @staticmethod
     def _answers(web: Process) -> bool:
@@ -237,6 +239,10 @@ class Stack:
             return httpx.get(f"{web.url}/readyz").status_code == 200
         except httpx.TransportError:
             return False
+
+    def _queue_built(self) -> bool:
+        with redis.Redis.from_url(self.env["REDIS_URL"]) as client:
+            return bool(client.exists("{pool:sim}:built"))
 
     def _replica_healthy(self) -> bool:
         names = [f"sim-{i}" for i, w in enumerate(self.workers, 1) if w.popen.poll() is None]

@@ -39,6 +39,7 @@ def test_sign_in_ask_read_and_sign_out(stack: Stack, new_page: NewPage) -> None:
     page.fill("input[name=password]", PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="What is on your mind?")).to_be_visible()
+    expect(page.locator("#model")).not_to_be_empty()  # the page listens
 
     chat.send(f"Hello {directive(text='A **bold** answer.')}")
     chat.expect_reply("A bold answer.")
