@@ -26,14 +26,3 @@ STATUS_OF_FINISH: dict[Finish, Status] = {
     "interrupted": "failed",
     "error": "failed",
 }
-
-_NEXT: dict[Status, frozenset[Status]] = {
-    "queued": frozenset({"running", "stopped", "failed", "blocked"}),
-    # A takeover claims a running run again, under the next epoch.
-    "running": frozenset({"running", "completed", "stopped", "failed", "blocked"}),
-}
-
-
-def may_go(old: Status, new: Status) -> bool:
-    """Whether a run of status `old` may become `new`."""
-    return new in _NEXT.get(old, frozenset())

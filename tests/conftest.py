@@ -41,7 +41,7 @@ def plain_static(settings: Any) -> None:
     """Pages can be rendered without a manifest of collected files."""
     backend = "django.contrib.staticfiles.storage.StaticFilesStorage"
     settings.STORAGES = {**settings.STORAGES, "staticfiles": {"BACKEND": backend}}
-    # WhiteNoise warns of a root that is not there, and warnings are errors.
+    # A root that is not there is warned of, and warnings are errors.
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
 
 
