@@ -11,12 +11,7 @@ import httpx
 
 from generation.engines.answer import error_for
 from generation.engines.errors import EngineError, EngineUnavailable
-from generation.engines.openai import (
-    QUESTION_BODY_BYTES_MAX,
-    QUESTION_TIMEOUT_S,
-    OpenAIEngine,
-    read_body,
-)
+from generation.engines.openai import QUESTION_TIMEOUT_S, OpenAIEngine
 from generation.engines.protocol import ChatMessage, GenerateRequest, Health
 from generation.engines.text import clean_text
 
@@ -54,12 +49,10 @@ class LlamaCppEngine(OpenAIEngine):
 
     async def _ask(self, path: str, question: Mapping[str, object]) -> Mapping[str, object]:
         try:
-            async with (
-                asyncio.timeout(QUESTION_TIMEOUT_S),
-                self._client.stream("POST", path, json=question) as response,
-            ):
-                status = response.status_code
-                payload = json.loads(await read_body(response, QUESTION_BODY_BYTES_MAX))
+            async with asyncio.timeout(QUESTION_TIMEOUT_S):
+                request = self._client.build_request("POST", path, json=question)
+                status, body = await self._question(request)
+            payload = json.loads(body)
         except (TimeoutError, httpx.HTTPError) as error:
             raise EngineUnavailable(
                 f"The engine cannot be asked: {type(error).__name__}."

@@ -14,7 +14,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -54,6 +54,8 @@ KEEPALIVE_S = 3.0
 ERROR_BODY_BYTES_MAX = 64 * 1024
 QUESTION_BODY_BYTES_MAX = 8 * 1024 * 1024
 TEMPLATE_TOKENS_PER_MESSAGE = 16
+
+_CONNECTION_ENDED = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 _CHEAP = re.compile(r"[A-Za-z ]+")
 
@@ -174,14 +176,24 @@ class OpenAIEngine:
             content=_encode(self._body(request)),
             headers={"content-type": "application/json", "x-request-id": request.run},
         )
-        send = partial(self._client.send, http_request, stream=True)
         try:
-            return await call.wait(send, self._silence_s)
+            return await call.wait(partial(self._begin, http_request), self._silence_s)
         except TimeoutError:
             raise EngineUnavailable("The engine did not begin to answer in time.") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             # Also a reset before the first byte: nothing was answered, another try is safe.
             raise EngineUnavailable(f"The engine cannot be reached: {_kind(error)}.") from None
+
+    async def _begin(self, http_request: httpx.Request) -> httpx.Response:
+        """The head of the answer. A connection that ended before it is tried once more.
+
+        A server may close a kept connection just as it is used again (RFC 9112, 9.3.1); the second
+        try takes another, and nothing was answered yet that could be answered twice.
+        """
+        try:
+            return await self._client.send(http_request, stream=True)
+        except _CONNECTION_ENDED:
+            return await self._client.send(http_request, stream=True)
 
     def _body(self, request: GenerateRequest) -> dict[str, object]:
         messages = [{"role": m.role, "content": clean_text(m.text)} for m in request.messages]
@@ -234,12 +246,20 @@ class OpenAIEngine:
     async def _health_at(self, path: str) -> Health:
         try:
             async with asyncio.timeout(QUESTION_TIMEOUT_S):
-                response = await self._client.get(path)
+                status, _ = await self._question(self._client.build_request("GET", path))
         except (TimeoutError, httpx.HTTPError) as error:
             return Health(False, f"cannot be reached: {_kind(error)}")
-        if response.status_code != httpx.codes.OK:
-            return Health(False, f"HTTP {response.status_code}")
-        return Health(True, "ok")
+        except ValueError:
+            return Health(False, "its answer is too long")
+        return Health(True, "ok") if status == httpx.codes.OK else Health(False, f"HTTP {status}")
+
+    async def _question(self, request: httpx.Request) -> tuple[int, bytes]:
+        """Status and whole body of a short question.
+
+        Raises httpx.HTTPError, and ValueError where the body is too long.
+        """
+        async with aclosing(await self._begin(request)) as response:
+            return response.status_code, await read_body(response, QUESTION_BODY_BYTES_MAX)
 
     async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """A conservative estimate: these servers have no common call that counts."""

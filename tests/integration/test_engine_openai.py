@@ -143,6 +143,26 @@ async def test_a_connection_is_used_again(upstream: Upstream, engine: OpenAIEngi
     assert upstream.connections == 1
 
 
+@pytest.mark.parametrize("ending", [Close(), Reset()], ids=["close", "reset"])
+async def test_a_kept_connection_that_just_closed_is_not_a_fault(
+    upstream: Upstream, engine: OpenAIEngine, ending: Close | Reset
+) -> None:
+    upstream.answers(GOOD, Reply(ending, head=False), GOOD)
+    for _ in range(2):
+        assert "".join(piece.text for piece in await collect(engine)) == "Hello"
+    assert (upstream.connections, len(upstream.requests)) == (2, 3)
+
+
+async def test_health_is_asked_again_where_the_kept_connection_just_closed(
+    upstream: Upstream, engine: OpenAIEngine
+) -> None:
+    listed = Reply.of_json({"data": []})
+    upstream.answers(listed, Reply(Close(), head=False), listed, path="/v1/models")
+    for _ in range(2):
+        assert (await engine.health()).ok
+    assert upstream.connections == 2
+
+
 async def test_f04_a_reset_in_mid_answer_is_a_cut_and_keeps_the_text(
     upstream: Upstream, engine: OpenAIEngine
 ) -> None:
