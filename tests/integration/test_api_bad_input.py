@@ -220,7 +220,7 @@ async def test_idempotency_keys(ask: Any, stack: Stack, key: str) -> None:
 METHODS = [
     ("GET", SEND),
     ("PUT", SEND),
-    ("DELETE", "/v1/conversations/c_" + "0" * 32),
+    ("PUT", "/v1/conversations/c_" + "0" * 32),
     ("PUT", "/v1/conversations"),
     ("POST", "/v1/runs/g_" + "0" * 32),
     ("GET", f"/v1/runs/g_{'0' * 32}:stop"),
