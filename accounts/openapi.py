@@ -6,7 +6,8 @@ all of them (errors, security) and serves the whole at `/v1/schema`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from django.conf import settings
 from drf_spectacular.extensions import (
@@ -14,11 +15,19 @@ from drf_spectacular.extensions import (
     OpenApiSerializerFieldExtension,
 )
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.utils import Direction, OpenApiExample, OpenApiParameter
+from drf_spectacular.utils import (
+    Direction,
+    OpenApiExample,
+    OpenApiParameter,
+    extend_schema,
+    extend_schema_view,
+)
 from rest_framework import serializers
 
+from accounts import scopes
 from accounts.ids import Prefix
 
+F = TypeVar("F", bound=Callable[..., Any])
 ERROR_CODES = "x-error-codes"
 """Extension of an operation: its own error codes, beside those that its shape implies. It is
 turned into responses, and not published."""
@@ -61,6 +70,10 @@ IF_MATCH = header(
     "If-Match",
     "An `ETag` that you were given: nothing is written if the conversation has changed since.",
 )
+
+
+SESSION_ONLY: Final[Any] = [{"session": []}]
+SESSION_WRITES: Final[Any] = [{"session": [], "csrf": []}]
 
 
 class IdChars(serializers.CharField):
@@ -123,3 +136,84 @@ class _Cookie(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     def get_security_requirement(self, auto_schema: AutoSchema) -> dict[str, list[Any]]:
         safe = auto_schema.method in ("GET", "HEAD")
         return {"session": []} if safe else {"session": [], "csrf": []}
+
+
+# --- API tokens -----------------------------------------------------------------------------------
+
+TOKEN: Final = id_in_path("token", "t")
+
+
+class ApiToken(serializers.Serializer[Any]):
+    """An API token, without its secret."""
+
+    id = IdChars("t")
+    name = serializers.CharField()
+    scopes = serializers.ListField(child=serializers.ChoiceField(scopes.ALL))
+    created = serializers.DateTimeField()
+    expires = serializers.DateTimeField(allow_null=True)
+    last_used = serializers.DateTimeField(allow_null=True, help_text="True to the minute.")
+    replaced = serializers.BooleanField(help_text="By a rotation; it ends soon.")
+
+
+class ApiTokenMade(ApiToken):
+    """A new API token, with its secret, which is never shown again."""
+
+    secret = serializers.CharField()
+
+
+class ApiTokenList(serializers.Serializer[Any]):
+    """The API tokens that can be used now."""
+
+    items = ApiToken(many=True)
+    next_cursor = serializers.CharField(allow_null=True)
+
+
+def tokens_schema(body: type[serializers.Serializer[Any]]) -> Any:
+    """For the view of `/v1/tokens`; `body` is what a POST takes."""
+    return extend_schema_view(
+        get=extend_schema(
+            operation_id="listApiTokens",
+            tags=["tokens"],
+            summary="List your API tokens",
+            responses={200: ApiTokenList},
+            auth=SESSION_ONLY,
+            extensions={ERROR_CODES: ["session_required"]},
+        ),
+        post=extend_schema(
+            operation_id="createApiToken",
+            tags=["tokens"],
+            summary="Make an API token",
+            description="For sessions alone: no API token makes another.",
+            request=body,
+            responses={201: ApiTokenMade},
+            auth=SESSION_WRITES,
+            examples=[OpenApiExample("a reader", {"name": "backup", "scopes": ["read"]})],
+            extensions={ERROR_CODES: ["session_required", "too_many_api_tokens"]},
+        ),
+    )
+
+
+revoke_token_schema = extend_schema(
+    operation_id="revokeApiToken",
+    tags=["tokens"],
+    summary="Revoke an API token at once",
+    parameters=[TOKEN],
+    responses={204: None},
+    auth=SESSION_WRITES,
+    extensions={ERROR_CODES: ["session_required"]},
+)
+
+
+def rotate_token_schema(body: type[serializers.Serializer[Any]]) -> Callable[[F], F]:
+    """For `POST /v1/tokens/{t}:rotate`, which takes `body`."""
+    return extend_schema(
+        operation_id="rotateApiToken",
+        tags=["tokens"],
+        summary="Replace an API token by one with another secret",
+        description="The old one ends at once, or after `overlap_s`.",
+        parameters=[TOKEN],
+        request=body,
+        responses={201: ApiTokenMade},
+        auth=SESSION_WRITES,
+        extensions={ERROR_CODES: ["session_required", "conflict"]},
+    )

@@ -10,6 +10,7 @@ from chatproject import openapi, pages
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("accounts/", include("accounts.urls")),
+    path("v1/", include("accounts.api_urls")),
     path("v1/", include("conversations.urls")),
     path("v1/", include("generation.urls")),
     path("v1/schema", openapi.SchemaView.as_view(), name="schema"),

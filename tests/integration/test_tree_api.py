@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -424,7 +424,7 @@ def test_conditional_reads(api: Client, people: People) -> None:
         assert read(other or '""') == (200, etag)
     again: list[Run] = []
     begin = of_message(run, run.parent_id, "regenerate")
-    changes = [
+    changes: list[Callable[[], Any]] = [
         lambda: call(api, "POST", f"messages/{message_id(run.reply_id)}/feedback", UP),
         lambda: call(api, "POST", f"messages/{message_id(run.reply_id)}/feedback", NONE),
         lambda: call(api, "PATCH", path, {"title": "mine"}),
