@@ -176,6 +176,9 @@ RATELIMIT_VIEW = "accounts.views.rate_limited"
 # How many proxies of ours stand in front: so many addresses of X-Forwarded-For are believed.
 TRUSTED_PROXY_COUNT: int = env.int("TRUSTED_PROXY_COUNT", default=0)
 
+# How long a rotated API token may go on working beside its successor, at most.
+API_TOKEN_OVERLAP_MAX_S: int = env.int("API_TOKEN_OVERLAP_MAX_S", default=24 * 3600)
+
 # --- pages ----------------------------------------------------------------------------------------
 
 LANGUAGE_CODE = "en"
@@ -227,7 +230,10 @@ REST_FRAMEWORK = {
         "accounts.authentication.ApiTokenAuthentication",
         "accounts.authentication.CookieAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "accounts.permissions.TokenScope",
+    ],
     "DEFAULT_PARSER_CLASSES": ["accounts.parsers.BoundedJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "accounts.parsers.JsonOrEventStream",

@@ -10,6 +10,7 @@ from chatproject import pages
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("accounts/", include("accounts.urls")),
+    path("v1/", include("accounts.api_urls")),
     path("v1/", include("conversations.urls")),
     path("v1/", include("generation.urls")),
     path("", pages.shell, name="home"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from accounts import scopes
 from accounts.authentication import Credential
+from accounts.errors import InsufficientScope
 from accounts.live import live_credential
 from generation import payloads, runs
 from generation.events import encode_data
@@ -23,5 +25,7 @@ def watch_plan(credential: Credential, run: str, after: int) -> StreamPlan | byt
 
 
 def stop_run_of(credential: Credential, run: str) -> None:
-    """Stop the run. Raises NotFound."""
+    """Stop the run. Raises InsufficientScope, NotFound."""
+    if not scopes.allows(credential, scopes.WRITE):
+        raise InsufficientScope(f"This API token may not do this: it needs {scopes.WRITE}.")
     request_stop(credential.user, run)
