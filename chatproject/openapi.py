@@ -56,7 +56,7 @@ CODES: Final[dict[int, tuple[str, ...]]] = {
     413: ("body_too_large",),
     415: ("unsupported_media_type",),
     422: ("idempotency_key_reused",),
-    429: ("rate_limited", "queue_full", "too_many_live_runs"),
+    429: ("rate_limited", "queue_full", "too_many_live_runs", "too_many_streams"),
     500: ("internal_error",),
     503: ("unavailable",),
 }

@@ -58,6 +58,7 @@ BEGINS: Final = [
     "idempotency_key_reused",
     "queue_full",
     "too_many_live_runs",
+    "too_many_streams",
 ]
 """What send, regenerate and continue have in common."""
 
@@ -414,6 +415,7 @@ class StreamView(APIView):
         parameters=[RUN, LAST_EVENT_ID],
         responses={(200, "text/event-stream"): STREAM, 204: None},
         examples=[STREAM_EXAMPLE],
+        extensions={ERROR_CODES: ["too_many_streams"]},
     )
     def get(self, request: Request, run: str) -> Response:
         raise NotImplementedError
