@@ -15,7 +15,6 @@ from chatproject.openapi import CODES, MEANINGS
 from tests.api_schema import calls, check_answer, check_event, schema
 from tests.unit.test_docs import API, kinds
 
-
 OVER_A_SOCKET = {"too_many_watches", "too_many_sockets"}
 """Codes of `WS /v1/ws`, which OpenAPI cannot describe."""
 
