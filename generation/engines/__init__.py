@@ -14,6 +14,7 @@ from generation.engines.protocol import (
     Engine,
     GenerateRequest,
     Health,
+    Load,
     Piece,
     Usage,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "EngineUnavailable",
     "GenerateRequest",
     "Health",
+    "Load",
     "Piece",
     "Usage",
     "build_engine",

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, cast
+from collections.abc import Sequence
+from typing import ClassVar
 
-import httpx
-
-from generation.engines.answer import error_for
-from generation.engines.errors import EngineError, EngineUnavailable
-from generation.engines.openai import QUESTION_TIMEOUT_S, OpenAIEngine
+from generation.engines.errors import EngineError
+from generation.engines.openai import OpenAIEngine
 from generation.engines.protocol import ChatMessage, GenerateRequest, Health
 from generation.engines.text import clean_text
 
@@ -46,19 +41,3 @@ class LlamaCppEngine(OpenAIEngine):
         if not isinstance(tokens, list):
             raise EngineError("The engine did not tell the tokens it was asked for.")
         return len(tokens)
-
-    async def _ask(self, path: str, question: Mapping[str, object]) -> Mapping[str, object]:
-        try:
-            async with asyncio.timeout(QUESTION_TIMEOUT_S):
-                request = self._client.build_request("POST", path, json=question)
-                status, body = await self._question(request)
-            payload = json.loads(body)
-        except (TimeoutError, httpx.HTTPError) as error:
-            raise EngineUnavailable(
-                f"The engine cannot be asked: {type(error).__name__}."
-            ) from None
-        except (ValueError, RecursionError):
-            raise EngineError("The engine's answer is not readable.") from None
-        if status != httpx.codes.OK or not isinstance(payload, dict):
-            raise error_for(status, payload)
-        return cast("Mapping[str, object]", payload)

@@ -261,6 +261,25 @@ class OpenAIEngine:
         async with aclosing(await self._begin(request)) as response:
             return response.status_code, await read_body(response, QUESTION_BODY_BYTES_MAX)
 
+    async def _ask(
+        self, path: str, question: Mapping[str, object], timeout_s: float = QUESTION_TIMEOUT_S
+    ) -> Mapping[str, object]:
+        """The JSON object that the server answers. Raises `EngineUnavailable` or `EngineError`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                request = self._client.build_request("POST", path, json=question)
+                status, body = await self._question(request)
+            payload = json.loads(body)
+        except (TimeoutError, httpx.HTTPError) as error:
+            raise EngineUnavailable(
+                f"The engine cannot be asked: {type(error).__name__}."
+            ) from None
+        except (ValueError, RecursionError):
+            raise EngineError("The engine's answer is not readable.") from None
+        if status != httpx.codes.OK or not isinstance(payload, dict):
+            raise error_for(status, payload)
+        return cast("Mapping[str, object]", payload)
+
     async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """A conservative estimate: these servers have no common call that counts."""
         return estimate_tokens(messages)
@@ -287,24 +306,26 @@ def _estimate(text: str) -> int:
 
 
 def _client(profile: EngineProfile, *, trust_env: bool) -> httpx.AsyncClient:
-    connections = profile.slots + SPARE_CONNECTIONS
+    # No bound on connections: the slots bound them already, and one that httpx loses at a
+    # cancellation would otherwise make the replica refuse everything in the end.
+    limits = httpx.Limits(
+        max_connections=None,
+        max_keepalive_connections=profile.slots + SPARE_CONNECTIONS,
+        keepalive_expiry=KEEPALIVE_S,
+    )
+    socket = profile.socket
     headers = {"accept-encoding": "identity"}
     if profile.api_key:
         headers["authorization"] = f"Bearer {profile.api_key}"
     return httpx.AsyncClient(
-        base_url=profile.url,
+        base_url="http://localhost" if socket else profile.url,
+        transport=httpx.AsyncHTTPTransport(uds=str(socket), limits=limits) if socket else None,
         headers=headers,
         trust_env=trust_env,
         timeout=httpx.Timeout(
             connect=CONNECT_TIMEOUT_S, read=None, write=WRITE_TIMEOUT_S, pool=POOL_TIMEOUT_S
         ),
-        limits=httpx.Limits(
-            # No bound: the slots bound it already, and a connection that httpx loses at a
-            # cancellation would otherwise make the replica refuse everything in the end.
-            max_connections=None,
-            max_keepalive_connections=connections,
-            keepalive_expiry=KEEPALIVE_S,
-        ),
+        limits=limits,
     )
 
 

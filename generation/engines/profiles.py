@@ -9,21 +9,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeGuard, cast
 from urllib.parse import urlsplit
 
 from generation.engines.llamacpp import LlamaCppEngine
 from generation.engines.openai import OpenAIEngine
-from generation.engines.protocol import Engine, EngineKind, EngineProfile
+from generation.engines.protocol import UNIX_SCHEME, Engine, EngineKind, EngineProfile
+from generation.engines.serve import parse_serve
 from generation.engines.simulated import SimulatedEngine
+from generation.engines.vllm import VllmEngine
 
 PROFILES_BYTES_MAX = 256 * 1024
 CONTEXT_TOKENS_MAX = 16 * 1024 * 1024
 SLOTS_MAX = 4096
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_KEYS = frozenset({"kind", "url", "api_key", "model", "context_tokens", "slots", "options"})
+_KEYS = frozenset(
+    {"kind", "url", "api_key", "model", "context_tokens", "slots", "options", "serve"}
+)
+# What the kernel takes for a unix socket's name, less the byte that ends it.
+SOCKET_BYTES_MAX = 107
 
 
 __all__ = ["EngineProfile", "InvalidProfiles", "build_engine", "parse_profiles"]
@@ -67,7 +74,7 @@ def _profile(name: str, entry: object) -> EngineProfile:
         raise InvalidProfiles(
             f"Profile {name!r}: 'kind' must be one of {', '.join(sorted(_BUILDERS))}."
         )
-    return EngineProfile(
+    profile = EngineProfile(
         name=name,
         kind=kind,
         url=_url(name, kind, _text(name, entry, "url")),
@@ -79,6 +86,20 @@ def _profile(name: str, entry: object) -> EngineProfile:
         slots=_count(name, entry, "slots", EngineProfile.slots, SLOTS_MAX),
         options=_options(name, entry),
     )
+    return _with_serve(profile, entry["serve"]) if "serve" in entry else profile
+
+
+def _with_serve(profile: EngineProfile, serve: object) -> EngineProfile:
+    """What starts an engine owns its socket: an address that others may hold is none to start at."""
+    if profile.kind != "vllm" or profile.socket is None:
+        raise InvalidProfiles(
+            f"Profile {profile.name!r}: 'serve' is for the kind vllm, at a url like"
+            " unix:///run/hearth/engine.sock."
+        )
+    try:
+        return replace(profile, serve=parse_serve(serve))
+    except ValueError as error:
+        raise InvalidProfiles(f"Profile {profile.name!r}: {error}") from None
 
 
 def _is_kind(kind: object) -> TypeGuard[EngineKind]:
@@ -111,6 +132,8 @@ def _api_key(name: str, api_key: str) -> str:
 def _url(name: str, kind: EngineKind, url: str) -> str:
     if kind == "simulated":
         return url
+    if kind == "vllm" and url.startswith(UNIX_SCHEME):
+        return _socket_url(name, url)
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -118,9 +141,21 @@ def _url(name: str, kind: EngineKind, url: str) -> str:
         good = False
     if not good or parts.username or parts.query or parts.fragment:
         raise InvalidProfiles(
-            f"Profile {name!r}: 'url' must look like http://host:port, without user or query."
+            f"Profile {name!r}: 'url' must look like http://host:port, without user or query"
+            f"{' (or unix:///path)' if kind == 'vllm' else ''}."
         )
     return url.rstrip("/").removesuffix("/v1")
+
+
+def _socket_url(name: str, url: str) -> str:
+    path = url.removeprefix(UNIX_SCHEME)
+    plain = path.startswith("/") and path.isprintable() and not path.endswith("/")
+    if not plain or len(path.encode("utf-8", "replace")) > SOCKET_BYTES_MAX:
+        raise InvalidProfiles(
+            f"Profile {name!r}: 'url' must be unix:// and an absolute path of at most"
+            f" {SOCKET_BYTES_MAX} bytes."
+        )
+    return url
 
 
 def _options(name: str, entry: Mapping[str, Any]) -> Mapping[str, object]:
@@ -142,4 +177,5 @@ _BUILDERS: Mapping[EngineKind, Callable[[EngineProfile], Engine]] = {
     "llamacpp": LlamaCppEngine,
     "openai": OpenAIEngine,
     "simulated": SimulatedEngine,
+    "vllm": VllmEngine,
 }

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Protocol
 
+UNIX_SCHEME = "unix://"
+
 Role = Literal["system", "user", "assistant"]
 Finish = Literal["stop", "length"]
-EngineKind = Literal["llamacpp", "openai", "simulated"]
+EngineKind = Literal["llamacpp", "openai", "simulated", "vllm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,59 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What an engine does at this moment, as it tells itself.
+
+    `kv_cache_share`: how full the cache of keys and values is, 0 to 1. The two `prefix_…_tokens`
+    count prompt tokens since the engine's start: looked up in the prefix cache, and found there.
+    """
+
+    running: int
+    waiting: int
+    kv_cache_share: float
+    prefix_queried_tokens: int
+    prefix_hit_tokens: int
+
+    @property
+    def prefix_hit_share(self) -> float:
+        """0 to 1; 0 before the first prompt."""
+        return self.prefix_hit_tokens / max(1, self.prefix_queried_tokens)
+
+    def __str__(self) -> str:
+        """One short line for an administrator."""
+        return (
+            f"{self.running} running, {self.waiting} waiting, "
+            f"KV cache {self.kv_cache_share:.0%} full, prefix hits {self.prefix_hit_share:.0%}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
-    """`detail` is one short line for an administrator."""
+    """`detail` is one short line for an administrator; `load` where the engine tells it."""
 
     ok: bool
     detail: str = ""
+    load: Load | None = None
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How to start `vllm serve` for a profile. A profile without it is attached to.
+
+    `command` and `arguments` are lists of words: no shell ever reads them.
+    """
+
+    # A directory, or a name that vLLM fetches from its hub.
+    model: str
+    command: tuple[str, ...] = ("vllm",)
+    dtype: str = "auto"
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    # 0: as many as the profile's slots.
+    max_num_seqs: int = 0
+    arguments: tuple[str, ...] = ()
+    # Not shown: a key for a model hub may be among them.
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
 
 @dataclass(frozen=True)
@@ -74,7 +125,7 @@ class EngineProfile:
 
     name: str
     kind: EngineKind
-    # Base address without "/v1"; empty for `simulated`.
+    # Base address without "/v1", or unix:///path/to/socket (vllm); empty for `simulated`.
     url: str = ""
     api_key: str = field(default="", repr=False)
     # Name the upstream knows the model by; empty means: as asked in the request.
@@ -84,6 +135,13 @@ class EngineProfile:
     # How many answers the replica writes at once.
     slots: int = 1
     options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    serve: ServeOptions | None = None
+
+    @property
+    def socket(self) -> Path | None:
+        """The unix socket that `url` names, if it names one."""
+        name = self.url.removeprefix(UNIX_SCHEME)
+        return Path(name) if name != self.url else None
 
 
 class Engine(Protocol):
