@@ -17,7 +17,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from chatproject import demo_model, openmp
+from chatproject import demo_model, openmp, vllm_setup
 from chatproject.console import Console
 from chatproject.embedded import EmbeddedPostgres, EmbeddedValkey, SetupProblem
 from chatproject.embedded.homes import HomeLock, make_home
@@ -34,6 +34,8 @@ from chatproject.run_support import (
     write_private,
 )
 from chatproject.supervisor import Command, Service, Supervisor, source_changes
+from generation.engines.profiles import InvalidProfiles, parse_profiles
+from generation.engines.serve import passed_environment
 
 # The order of the stop is the reverse: first nobody new comes in, then runs end, then what they
 # needed goes.
@@ -50,6 +52,8 @@ RUNNING_BYTES = 300 * MIB
 # `interrupted`, with its text kept. Short here: somebody has pressed Ctrl-C and waits.
 WORKER_GRACE_S = "3"
 WORKER_STOP = (StopStep(signal.SIGTERM, 12.0), StopStep(signal.SIGQUIT, 5.0))
+# vLLM ends its own processes, in up to 20 s; its keeper then looks after what is left.
+KEEPER_STOP = (StopStep(signal.SIGTERM, 45.0),)
 # Quiet: their banners say on twenty lines what this file says.
 CELERY = ("celery", "--quiet", "-A", "chatproject")
 # Workers do not look for each other: that costs a second at the start and nothing here needs it.
@@ -160,6 +164,7 @@ class Run:
     def _start_engine(self) -> None:
         options = self._options
         if options.engine == "own":
+            self._keep_engines(_own_profiles(self._environment))
             return
         profile: dict[str, object] = {
             "kind": options.engine,
@@ -171,7 +176,45 @@ class Run:
         }
         if options.engine == "llamacpp":
             profile |= self._start_llamacpp()
-        self._environment["ENGINE_PROFILES"] = json.dumps({POOL: profile})
+        elif options.engine == "vllm":
+            profile |= self._vllm_profile()
+        self._keep_engines(json.dumps({POOL: profile}))
+
+    def _keep_engines(self, text: str) -> None:
+        """Start a keeper for each engine that a profile says how to start.
+
+        To the workers these are then engines that others start: they end here, in their turn.
+        """
+        try:
+            profiles = parse_profiles(text)
+        except InvalidProfiles as problem:
+            raise SetupProblem(str(problem)) from problem
+        given = json.loads(text or "{}")
+        for name in [name for name, profile in profiles.items() if profile.serve is not None]:
+            self._supervisor.add(self._keeper(name, given[name]), ENGINE_STAGE)
+            del given[name]["serve"]
+        self._environment["ENGINE_PROFILES"] = json.dumps(given)
+        # A file would go before the variable.
+        self._environment.pop("ENGINE_PROFILES_FILE", None)
+
+    def _keeper(self, name: str, profile: object) -> Command:
+        command = self._command("engine", ["generation.engines.vllm_server", "--profile", name])
+        command.env = {
+            **passed_environment(self._environment),
+            "PYTHONUNBUFFERED": "1",
+            "ENGINE_PROFILES": json.dumps({name: profile}),
+        }
+        command.stop_steps = KEEPER_STOP
+        return command
+
+    def _vllm_profile(self) -> dict[str, object]:
+        environment = vllm_setup.environment_directory()
+        if not self._options.vllm_model and not vllm_setup.is_converted():
+            convert = vllm_setup.conversion(environment, self._demo_weights())
+            command = Command("model", convert, plain_environment(self._environment), CHECKOUT)
+            if self._supervisor.step(command) != 0:
+                raise SetupProblem("The demo model could not be converted; the lines above say why")
+        return vllm_setup.profile(self._options, environment)
 
     def _start_llamacpp(self) -> dict[str, object]:
         """Start the engine on a free port of this machine; where and with which key it answers."""
@@ -308,6 +351,14 @@ class Run:
         """A one-time password is never said again: not even an early end may swallow it."""
         if self._admin_lines:
             self._console.box(self._admin_lines)
+
+
+def _own_profiles(environment: Mapping[str, str]) -> str:
+    file = environment.get("ENGINE_PROFILES_FILE")
+    try:
+        return Path(file).read_text() if file else environment.get("ENGINE_PROFILES", "")
+    except OSError as error:
+        raise SetupProblem(f"ENGINE_PROFILES_FILE={file}: {error.strerror}.") from error
 
 
 def _reloads(service: Service) -> bool:

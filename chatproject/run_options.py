@@ -4,6 +4,7 @@ right.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,16 @@ from chatproject.embedded.ports import port_problem
 from chatproject.embedded.problems import SetupProblem
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-ENGINES = ("llamacpp", "openai", "simulated")
+ENGINES = ("llamacpp", "openai", "simulated", "vllm")
+DEVICES = ("cpu", "gpu")
+GPU_DRIVER = Path("/dev/nvidiactl")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # What one slot of the demo's engine may hold, prompt and answer together.
 CONTEXT_TOKENS = 4096
 PORT_MAX = 65535
+# How many answers at once, and what one may take of the context, where nobody says: by engine.
+SLOTS = {"llamacpp": 2, "vllm-cpu": 8, "vllm-gpu": 32}
+GPU_CONTEXT_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,10 @@ class Options:
     engine_context_tokens: int
     model_file: Path | None
     slots: int
+    # Only for vllm: a directory or a hub's name ("": the demo model), "cpu" or "gpu", more words.
+    vllm_model: str = ""
+    device: str = "cpu"
+    engine_arguments: tuple[str, ...] = ()
 
     @property
     def ports(self) -> range:
@@ -55,20 +65,26 @@ def is_set(environment: Mapping[str, str], name: str) -> bool:
 
 def read_options(environment: Mapping[str, str]) -> Options:
     """Options from the environment; raises SetupProblem for a value that cannot be meant."""
-    slots = _whole_number(environment, "SLOTS", 2, 1, 64)
+    engine, device = _engine(environment), _device(environment)
+    on_gpu = (engine, device) == ("vllm", "gpu")
+    slots = SLOTS.get(f"{engine}-{device}", SLOTS["llamacpp"])
+    context_tokens = GPU_CONTEXT_TOKENS if on_gpu else CONTEXT_TOKENS
     options = Options(
         var=Path(environment.get("HEARTH_VAR") or CHECKOUT / "var").resolve(),
         host=environment.get("HOST") or "127.0.0.1",
         port=_whole_number(environment, "PORT", 8000, 1, PORT_MAX),
         web_processes=_whole_number(environment, "WEB", 1, 1, 16),
-        engine=_engine(environment),
+        engine=engine,
         engine_url=environment.get("ENGINE_URL", ""),
-        engine_model=environment.get("ENGINE_MODEL", "demo"),
+        engine_model=environment.get("ENGINE_MODEL") or _own_name(environment, engine) or "demo",
         engine_context_tokens=_whole_number(
-            environment, "ENGINE_CONTEXT_TOKENS", CONTEXT_TOKENS, 256, 1_000_000
+            environment, "ENGINE_CONTEXT_TOKENS", context_tokens, 256, 1_000_000
         ),
         model_file=_model_file(environment),
-        slots=slots,
+        slots=_whole_number(environment, "SLOTS", slots, 1, 256),
+        vllm_model=_vllm_model(environment),
+        device=device,
+        engine_arguments=_words(environment, "ENGINE_ARGUMENTS"),
     )
     _check_last_port(options)
     _check_engine_url(options)
@@ -94,11 +110,47 @@ def _engine(environment: Mapping[str, str]) -> str:
     if engine not in ENGINES:
         raise SetupProblem(
             f"ENGINE={engine[:40]} is not known. Use llamacpp (the small model on this machine's "
-            "CPU), "
+            "CPU), vllm with MODEL=name for one on your GPUs, "
             "or openai with ENGINE_URL=http://host:port/v1 and ENGINE_MODEL=name for a server of "
             "yours."
         )
     return engine
+
+
+def _device(environment: Mapping[str, str]) -> str:
+    device = environment.get("ENGINE_DEVICE") or ("gpu" if GPU_DRIVER.exists() else "cpu")
+    if device not in DEVICES:
+        raise SetupProblem(
+            f"ENGINE_DEVICE={device[:40]} is not known. Use cpu or gpu, or leave it unset: "
+            "an NVIDIA driver is looked for."
+        )
+    return device
+
+
+def _vllm_model(environment: Mapping[str, str]) -> str:
+    """A directory becomes an absolute one: the engine works in another."""
+    model = environment.get("MODEL", "")
+    if model.startswith("-") or not model.isprintable():
+        raise SetupProblem(
+            "MODEL must be a directory with a model, or a name such as Qwen/Qwen2.5-7B-Instruct. "
+            "For example: make run ENGINE=vllm MODEL=Qwen/Qwen2.5-7B-Instruct."
+        )
+    return str(Path(model).resolve()) if model and Path(model).is_dir() else model
+
+
+def _own_name(environment: Mapping[str, str], engine: str) -> str:
+    """What people see the model as: the last part of its path or name."""
+    return Path(environment.get("MODEL", "")).name[:64] if engine == "vllm" else ""
+
+
+def _words(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Words as a shell would cut them; no shell reads them."""
+    try:
+        return tuple(shlex.split(environment.get(name, "")))
+    except ValueError:
+        raise SetupProblem(
+            f"{name} has an open quotation mark. For example: {name}='--quantization fp8'."
+        ) from None
 
 
 def _check_last_port(options: Options) -> None:

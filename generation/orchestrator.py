@@ -191,6 +191,7 @@ class Orchestration:
             messages=prompt.messages,
             max_tokens=prompt.max_tokens,
             partial=prompt.partial,
+            cache_salt=self._claim.cache_salt,
         )
         pieces = self._context.engine.generate(request)
         loop = asyncio.get_running_loop()

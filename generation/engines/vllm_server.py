@@ -7,7 +7,8 @@ A supervisor or a GPU worker starts it, in a session of its own; there is one fo
 child is the engine, in a further session: a terminal's Ctrl-C reaches neither. An engine that has
 ended is started again, with a pause that grows. SIGTERM ends the engine in its own way (its
 processes have handlers of their own, and a signal to all at once would cut them short), then the
-keeper. Where the keeper is killed, the kernel ends the engine, and the next keeper what is left.
+keeper; a second SIGTERM kills what is left. Where the keeper is killed, the kernel ends the
+engine, and the next keeper what is left of it.
 
 Exit status: 0 after SIGTERM, 2 for what a person must put right, 3 where another keeper is there.
 """
@@ -127,6 +128,7 @@ class EngineKeeper:
         self._lock = KeeperLock(place)
         self._child: subprocess.Popen[bytes] | None = None
         self._ending = False
+        self._hurried = False
         self._deaths = 0
         self._began_s = 0.0
         self._ready_s = 0.0
@@ -151,6 +153,7 @@ class EngineKeeper:
         signal.signal(signal.SIGTERM, self._on_term)
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:
+        self._hurried = self._ending
         self._ending = True
 
     def _keep(self) -> None:
@@ -218,12 +221,16 @@ class EngineKeeper:
         """In its own way, and only then with force."""
         if self._child is not None and not _has_ended(self._child):
             self._child.send_signal(signal.SIGTERM)
-            _sleep(STOP_PATIENCE_S, lambda: self._child is None or _has_ended(self._child))
+            say("waiting for vLLM to end")
+            _sleep(STOP_PATIENCE_S, self._ended_or_hurried)
         if self._child is not None and not _has_ended(self._child):
             _signal_group(self._child, signal.SIGKILL)
             self._child.wait()
         keeper_lock.end_all(self._place, LEFT_PATIENCE_S)
         keeper_lock.remove_socket(self._place)
+
+    def _ended_or_hurried(self) -> bool:
+        return self._hurried or self._child is None or _has_ended(self._child)
 
 
 def ask_health(path: Path) -> int:

@@ -66,7 +66,8 @@ class ReplicaWatch:
     async def look(self) -> None:
         """Ask once, and write the row if the answer is news or the row grows old."""
         health = await self._ask()
-        changed = health != self._health
+        # Not its load: that changes all the time, and is told with the next heartbeat.
+        changed = (health.ok, health.detail) != (self._health.ok, self._health.detail)
         self._health = health
         if health.ok:
             self.healthy.set()
@@ -94,7 +95,7 @@ class ReplicaWatch:
             pool_id=self._pool,
             slots=self._slots,
             healthy=health.ok,
-            detail=health.detail[:200].replace("\0", ""),
+            detail=_told(health)[:200].replace("\0", ""),
             running=self._count_running(),
             started=self._started,
             heartbeat=timezone.now(),
@@ -114,3 +115,8 @@ class ReplicaWatch:
             )
             return
         self._written_s = time.monotonic()
+
+
+def _told(health: Health) -> str:
+    """For the row's `detail`: how the engine is, and what it does where it tells that."""
+    return f"{health.detail}: {health.load}" if health.load else health.detail

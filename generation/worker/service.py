@@ -18,6 +18,7 @@ from generation.scheduler import scheduler_async
 from generation.token_log import TokenLog, async_client
 from generation.token_log.flusher import Flusher
 from generation.worker.control import on_control
+from generation.worker.engine_process import EngineGuard
 from generation.worker.reap import reap_forever
 from generation.worker.replica import ReplicaWatch
 from generation.worker.sweep import TicketSweep
@@ -245,6 +246,8 @@ async def _start(stack: AsyncExitStack, service: Service, on_failure: Callable[[
         "ticket sweep": service.sweep.run(),
         "reaper": reap_forever(),
     }
+    if context.profile.serve is not None:
+        side_tasks["engine guard"] = EngineGuard(context.profile).run()
     for name, work in side_tasks.items():
         service.start_side_task(name, work).add_done_callback(partial(_watch_over, on_failure))
 

@@ -15,6 +15,7 @@ from generation.engines.profiles import (
     parse_profiles,
 )
 from generation.engines.simulated import SimulatedEngine
+from generation.engines.vllm import VllmEngine
 
 SECRET = "s3cr3t-api-key"
 
@@ -110,6 +111,7 @@ def test_no_error_shows_a_secret() -> None:
         ("openai", OpenAIEngine, False),
         ("llamacpp", LlamaCppEngine, True),
         ("simulated", SimulatedEngine, True),
+        ("vllm", VllmEngine, True),
     ],
 )
 async def test_each_kind_is_built(kind: str, cls: type, can_continue: bool) -> None:

@@ -53,7 +53,7 @@ def test_profiles_of_ones_own_start_no_engine() -> None:
         ({"PORT": "9" * 5000}, "PORT=999"),
         ({"WEB": "-1"}, "WEB=1 make run"),
         ({"PORT": "65535", "WEB": "2"}, "Choose PORT=65534"),
-        ({"SLOTS": "1000"}, "from 1 to 64"),
+        ({"SLOTS": "1000"}, "from 1 to 256"),
         ({"ENGINE": "gpt"}, "ENGINE=gpt is not known"),
         ({"ENGINE": "openai"}, "needs the address of the server in ENGINE_URL"),
         ({"ENGINE": "openai", "ENGINE_URL": "localhost:1234"}, "needs the address"),

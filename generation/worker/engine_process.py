@@ -1,0 +1,125 @@
+"""The engine that this worker's profile says how to start: started, or attached to where it runs.
+
+The engine belongs to a keeper (`generation.engines.vllm_server`), a process in a session of its own
+that outlives this worker: an answer's worker may be replaced without the model being loaded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+
+from generation.engines import EngineProfile
+from generation.engines.keeper_lock import Keeper, Place, UnsafeDirectory, holder
+from generation.engines.serve import passed_environment
+from generation.engines.vllm_server import fingerprint
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+"""How often it is looked whether somebody keeps the engine."""
+
+PAUSE_MAX_S: Final = 30.0
+"""The longest pause between two keepers that end at once (a wrong profile, a full disk)."""
+
+
+class EngineGuard:
+    """Sees to it that a keeper runs. `look` begins and repeats what `run` does for ever."""
+
+    def __init__(self, profile: EngineProfile) -> None:
+        if profile.serve is None or profile.socket is None:
+            raise ValueError("a profile without `serve` is attached to")
+        self._profile = profile
+        self._serve = profile.serve
+        self._place = Place(profile.socket)
+        self._started: subprocess.Popen[bytes] | None = None
+        self._pause_s = LOOK_S
+        self._known: Keeper | None = None
+
+    async def run(self) -> None:
+        while True:
+            pause_s = LOOK_S if self.look() else self._pause_s
+            await asyncio.sleep(pause_s)
+
+    def look(self) -> bool:
+        """Whether there is a keeper; where there is none, one has been started now."""
+        if self._started is not None and self._started.poll() is not None:
+            self._started = None
+        keeper = holder(self._place)
+        if keeper is not None:
+            self._pause_s = LOOK_S
+            self._note(keeper)
+            return True
+        if self._started is None:
+            self._start()
+        return False
+
+    def _note(self, keeper: Keeper) -> None:
+        """Say once whose engine it is; another one's options are not ours to correct."""
+        if keeper == self._known or keeper.pid == 0:
+            return
+        self._known = keeper
+        extra = {"action": "engine_attached", "keeper": keeper.pid}
+        if keeper.fingerprint == fingerprint(self._profile, self._serve):
+            logger.info("The engine's keeper is process %d", keeper.pid, extra=extra)
+        else:
+            logger.warning(
+                "The engine at %s was started with other options; to have these, stop it: "
+                "python -m generation.engines.vllm_server --profile %s --stop",
+                self._place.socket,
+                self._profile.name,
+                extra=extra,
+            )
+
+    def _start(self) -> None:
+        self._pause_s = min(PAUSE_MAX_S, self._pause_s * 2)
+        try:
+            self._place.make()
+            self._started = _spawn(self._profile.name, self._environment(), self._place.log)
+        except (OSError, UnsafeDirectory) as error:
+            # What it says is for people; where it happened is not.
+            logger.error(  # noqa: TRY400
+                "No keeper for the engine could be started: %s",
+                error,
+                extra={"action": "engine_not_started"},
+            )
+            return
+        logger.info(
+            "Started a keeper for the engine, process %d; its log is %s",
+            self._started.pid,
+            self._place.log,
+            extra={"action": "engine_started"},
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """Nothing of ours but this one profile: an engine reads strangers' text."""
+        own = json.loads(settings.ENGINE_PROFILES)[self._profile.name]
+        return {
+            **passed_environment(os.environ),
+            "ENGINE_PROFILES": json.dumps({self._profile.name: own}),
+        }
+
+
+def _spawn(profile: str, environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    # The last start's words are kept; the log of one start is short, since requests are not in it.
+    if log.exists():
+        log.replace(log.with_name(f"{log.name}.1"))
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "generation.engines.vllm_server", "--profile", profile],
+            cwd=settings.BASE_DIR,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # Neither the terminal's signals nor those to this worker's group reach it.
+            start_new_session=True,
+        )
