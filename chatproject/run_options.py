@@ -40,10 +40,12 @@ class Options:
     engine_context_tokens: int
     model_file: Path | None
     slots: int
-    # Only for vllm: a directory or a hub's name ("": the demo model), "cpu" or "gpu", more words.
+    # Only for vllm: a directory or a hub's name ("": the demo model), "cpu" or "gpu", more words,
+    # over how many GPUs the model is spread.
     vllm_model: str = ""
     device: str = "cpu"
     engine_arguments: tuple[str, ...] = ()
+    tensor_parallel: int = 1
 
     @property
     def ports(self) -> range:
@@ -85,6 +87,7 @@ def read_options(environment: Mapping[str, str]) -> Options:
         vllm_model=_vllm_model(environment),
         device=device,
         engine_arguments=_words(environment, "ENGINE_ARGUMENTS"),
+        tensor_parallel=_whole_number(environment, "TENSOR_PARALLEL", 1, 1, 64),
     )
     _check_last_port(options)
     _check_engine_url(options)

@@ -59,6 +59,7 @@ def profile(options: Options, environment: Path) -> dict[str, object]:
             "command": [str(environment / "bin" / "python"), str(environment / "bin" / "vllm")],
             "model": options.vllm_model or str(demo_directory()),
             "dtype": "bfloat16" if on_cpu else "auto",
+            "tensor_parallel": options.tensor_parallel,
             "arguments": [*(CPU_ARGUMENTS if on_cpu else ()), *options.engine_arguments],
             "environment": _variables() if on_cpu else {},
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import socket
 import sys
@@ -10,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from chatproject import openmp, run, run_options, run_support
+from chatproject import openmp, run, run_options, run_support, vllm_setup
 from chatproject.console import LINE_MAX_BYTES, Console, LineCutter
 from chatproject.embedded.homes import HomeLock
 from chatproject.embedded.problems import SetupProblem, require_free_space
 from chatproject.run import Run
 from chatproject.run_options import check_ports, read_options
 from chatproject.run_support import Readiness, allowed_host, plain_environment, secret_key
+from generation.engines.profiles import parse_profiles
+from generation.engines.serve import command_line
 
 
 def test_the_defaults_need_no_environment() -> None:
@@ -39,6 +42,43 @@ def test_the_last_ports_of_all_may_be_used() -> None:
     assert list(read_options({"PORT": "65534", "WEB": "2"}).ports) == [65534, 65535]
 
 
+def test_vllm_has_more_slots_and_the_models_own_name(tmp_path: Path) -> None:
+    model = tmp_path / "Big-7B"
+    model.mkdir()
+    environment = {"ENGINE": "vllm", "ENGINE_DEVICE": "gpu", "MODEL": str(model)}
+    options = read_options({**environment, "ENGINE_ARGUMENTS": "--quantization 'fp 8'"})
+    assert (options.slots, options.engine_context_tokens) == (32, 8192)
+    assert (options.engine_model, options.vllm_model) == ("Big-7B", str(model))
+    assert options.engine_arguments == ("--quantization", "fp 8")
+    on_cpu = read_options({"ENGINE": "vllm", "ENGINE_DEVICE": "cpu", "MODEL": ""})
+    assert (on_cpu.slots, on_cpu.engine_model, on_cpu.vllm_model) == (8, "demo", "")
+    # MODEL is vLLM's alone.
+    assert read_options({"ENGINE": "llamacpp", "MODEL": "org/name"}).engine_model == "demo"
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("depth", [1, 40])
+def test_the_profile_of_make_run_is_one_that_can_be_started(
+    tmp_path: Path, device: str, depth: int
+) -> None:
+    var = tmp_path / "/".join(["deep"] * depth)
+    environment = {"ENGINE": "vllm", "ENGINE_DEVICE": device, "HEARTH_VAR": str(var)}
+    options = read_options({**environment, "TENSOR_PARALLEL": "2", "MODEL": "org/name"})
+    entry = {"kind": "vllm", "model": "name", **vllm_setup.profile(options, tmp_path / "env")}
+    profile = parse_profiles(json.dumps({"demo": entry}))["demo"]
+    assert profile.serve is not None
+    assert profile.socket is not None
+    line = command_line(profile, profile.serve)
+    assert line[:4] == [
+        *(str(tmp_path / "env/bin" / n) for n in ("python", "vllm")),
+        "serve",
+        "org/name",
+    ]
+    assert line[line.index("--tensor-parallel-size") + 1] == "2"
+    assert ("--enforce-eager" in line) == (device == "cpu")
+    assert profile.socket.is_relative_to(var) == (depth == 1)
+
+
 def test_profiles_of_ones_own_start_no_engine() -> None:
     assert read_options({"ENGINE_PROFILES": "{}", "ENGINE": "llamacpp"}).engine == "own"
     assert read_options({"ENGINE_PROFILES_FILE": "/run/secrets/engines"}).engine == "own"
@@ -58,6 +98,10 @@ def test_profiles_of_ones_own_start_no_engine() -> None:
         ({"ENGINE": "openai"}, "needs the address of the server in ENGINE_URL"),
         ({"ENGINE": "openai", "ENGINE_URL": "localhost:1234"}, "needs the address"),
         ({"ENGINE_MODEL_FILE": "/no/such.gguf"}, "is not a file"),
+        ({"ENGINE": "vllm", "MODEL": "--uds"}, "MODEL must be"),
+        ({"ENGINE": "vllm", "ENGINE_DEVICE": "tpu"}, "ENGINE_DEVICE=tpu"),
+        ({"ENGINE": "vllm", "TENSOR_PARALLEL": "0"}, "TENSOR_PARALLEL=0"),
+        ({"ENGINE": "vllm", "ENGINE_ARGUMENTS": "--x 'y"}, "open quotation mark"),
     ],
 )
 def test_a_wrong_knob_says_what_would_be_right(environment: dict[str, str], told: str) -> None:
