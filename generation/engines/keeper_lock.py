@@ -195,7 +195,8 @@ def _processes() -> list[int]:
 
 def _works_in(pid: int, directory: Path) -> bool:
     try:
-        return Path(f"/proc/{pid}/cwd").readlink() == directory
+        # Not by name: /proc tells it without the links that ours may have.
+        return Path(f"/proc/{pid}/cwd").samefile(directory)
     except OSError:
         return False  # another user's, or gone
 

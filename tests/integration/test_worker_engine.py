@@ -1,0 +1,138 @@
+"""A GPU worker and the engine that its profile starts: started once, attached to ever after."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatproject.embedded.processes import is_alive, wait_until
+from generation.engines import parse_profiles
+from generation.engines.keeper_lock import Place, at_work, end_all, holder, signal_keeper
+from generation.worker.engine_process import EngineGuard
+from tests.stack import ROOT
+
+PATIENCE_S = 60.0
+_guards: list[EngineGuard] = []  # of the test that runs
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="hearth-guard-") as directory:
+        place = Place(Path(directory) / "e" / "engine.sock")
+        yield place
+        while (keeper := holder(place)) is not None and signal_keeper(place, signal.SIGTERM):
+            assert wait_until(lambda k=keeper: holder(place) != k, PATIENCE_S)  # type: ignore[misc]
+        assert not place.cwd.exists() or end_all(place, PATIENCE_S)
+        while _guards:
+            if (keeper_process := _guards.pop()._started) is not None:
+                keeper_process.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def guard(place: Place, settings: Any) -> EngineGuard:
+    return make_guard(place, settings)
+
+
+def make_guard(place: Place, settings: Any, **serve: object) -> EngineGuard:
+    pretender = [sys.executable, str(ROOT / "tests" / "pretend_vllm.py")]
+    whole = {"model": "m", "command": pretender, **serve}
+    profiles = {
+        "mine": {"kind": "vllm", "url": f"unix://{place.socket}", "serve": whole},
+        "other": {"kind": "openai", "url": "http://h", "api_key": "somebody-elses-key"},
+    }
+    settings.ENGINE_PROFILES = json.dumps(profiles)
+    _guards.append(EngineGuard(parse_profiles(settings.ENGINE_PROFILES)["mine"]))
+    return _guards[-1]
+
+
+def wait_for_engine(place: Place) -> list[int]:
+    assert wait_until(lambda: place.socket.exists() and len(at_work(place)) == 3, PATIENCE_S)
+    return at_work(place)
+
+
+def test_the_first_worker_starts_it_and_the_next_ones_attach(
+    place: Place, guard: EngineGuard, settings: Any
+) -> None:
+    assert not guard.look()
+    processes = wait_for_engine(place)
+    keeper = holder(place)
+    assert keeper is not None
+    for after in (guard, make_guard(place, settings)):
+        assert after.look()
+    assert (holder(place), at_work(place)) == (keeper, processes)
+    # A session of its own: what a terminal or a worker's end sends to our group is not for it.
+    assert os.getsid(keeper.pid) == keeper.pid != os.getsid(0)
+
+
+def test_two_workers_that_start_at_once_have_one_engine(
+    place: Place, guard: EngineGuard, settings: Any
+) -> None:
+    twin = make_guard(place, settings)
+    assert not guard.look()
+    assert not twin.look(), "the premise: neither has seen the other's keeper"
+    wait_for_engine(place)
+    assert wait_until(lambda: guard.look() and twin.look(), PATIENCE_S)
+    assert len(at_work(place)) == 3
+
+
+def test_a_killed_keeper_is_replaced(place: Place, guard: EngineGuard) -> None:
+    guard.look()
+    before = wait_for_engine(place)
+    keeper = holder(place)
+    assert keeper is not None
+    os.kill(keeper.pid, signal.SIGKILL)
+    assert wait_until(lambda: guard.look() and holder(place) not in (None, keeper), PATIENCE_S)
+    assert wait_until(lambda: not set(before) & set(at_work(place)), PATIENCE_S)
+    wait_for_engine(place)
+    assert not any(map(is_alive, before))
+
+
+def test_an_engine_with_other_options_is_left_alone_and_told_of(
+    place: Place, guard: EngineGuard, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    guard.look()
+    before = wait_for_engine(place)
+    with caplog.at_level(logging.WARNING):
+        changed = make_guard(place, settings, dtype="float16")
+        assert changed.look()
+        assert changed.look()
+    assert [r.getMessage() for r in caplog.records if "other options" in r.getMessage()]
+    assert sum("other options" in r.getMessage() for r in caplog.records) == 1
+    assert at_work(place) == before
+
+
+def test_a_keeper_knows_no_other_profile_and_no_secret_of_ours(
+    place: Place, guard: EngineGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_KEY", "a-secret-of-ours")
+    guard.look()
+    wait_for_engine(place)
+    keeper = holder(place)
+    assert keeper is not None
+    for pid in (keeper.pid, *at_work(place)):
+        environment = Path(f"/proc/{pid}/environ").read_text()
+        assert "a-secret-of-ours" not in environment
+        assert "somebody-elses-key" not in environment
+
+
+async def test_a_directory_that_others_may_write_into_is_told_and_nothing_started(
+    place: Place, guard: EngineGuard, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.socket.parent.mkdir()
+    place.socket.parent.chmod(0o777)
+    guarding = asyncio.create_task(guard.run())
+    while "nobody else may write" not in caplog.text:
+        await asyncio.sleep(0.01)
+    guarding.cancel()
+    assert holder(place) is None
+    assert not place.log.exists()
