@@ -76,12 +76,10 @@ def make(source: Path, sha256: str, target: Path) -> None:
 
 def convert(source: Path, target: Path) -> None:
     """Weights as bfloat16, with the tokenizer and the chat template that the file holds."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.update(HF_HUB_OFFLINE="1", TQDM_DISABLE="1")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(
         source.parent,
         gguf_file=source.name,

@@ -57,8 +57,11 @@ _PASSED: Final = frozenset(
     {
         *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL"),
         *("LD_LIBRARY_PATH", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"),
-        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     }
+)
+# Only for a model that must be fetched: a proxy's address may hold a password.
+_PROXIES: Final = frozenset(
+    {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
 )
 _PASSED_PREFIXES: Final = (
     *("LC_", "CUDA_", "NVIDIA_", "NCCL_", "ROCR_", "HIP_", "OMP_", "GOMP_", "KMP_", "MKL_"),
@@ -183,12 +186,14 @@ def process_environment(
 ) -> dict[str, str]:
     """The engine's environment: a few names of ours, then what the profile says."""
     own = dict(_OWN)
+    passed = passed_environment(ours)
     if Path(serve.model).is_dir():
         # All of it is here; without this, each start asks the hub and waits where there is none.
         own["HF_HUB_OFFLINE"] = "1"
+        passed = {name: value for name, value in passed.items() if name not in _PROXIES}
     if profile.api_key:
         own["VLLM_API_KEY"] = profile.api_key
-    return {**passed_environment(ours), **own, **serve.environment}
+    return {**passed, **own, **serve.environment}
 
 
 def passed_environment(ours: Mapping[str, str]) -> dict[str, str]:
@@ -196,5 +201,5 @@ def passed_environment(ours: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in ours.items()
-        if name in _PASSED or name.startswith(_PASSED_PREFIXES)
+        if name in _PASSED | _PROXIES or name.startswith(_PASSED_PREFIXES)
     }

@@ -166,10 +166,13 @@ def test_the_engine_gets_none_of_our_secrets() -> None:
 
 
 def test_a_model_that_is_here_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
-    here = environment(parse({"model": str(tmp_path)}), {})
-    elsewhere = environment(parse({"model": "org/model"}), {})
+    ours = {"https_proxy": "http://me:secret@proxy:3128"}
+    here = environment(parse({"model": str(tmp_path)}), ours)
+    elsewhere = environment(parse({"model": "org/model"}), ours)
     assert here["HF_HUB_OFFLINE"] == "1"
+    assert "https_proxy" not in here
     assert "HF_HUB_OFFLINE" not in elsewhere
+    assert elsewhere["https_proxy"] == ours["https_proxy"]
 
 
 def test_a_profile_shows_no_variable_of_its_engine() -> None:

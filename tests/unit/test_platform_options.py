@@ -18,6 +18,7 @@ from chatproject.embedded.problems import SetupProblem, require_free_space
 from chatproject.run import Run
 from chatproject.run_options import check_ports, read_options
 from chatproject.run_support import Readiness, allowed_host, plain_environment, secret_key
+from chatproject.supervisor import Command
 from generation.engines.profiles import parse_profiles
 from generation.engines.serve import command_line
 
@@ -210,6 +211,37 @@ def test_engine_and_download_get_no_secret_of_the_product(
     assert engine.env == {"PATH": "/bin", "LC_ALL": "C.UTF-8", "ENGINE_API_KEY": "the engine's own"}
     assert fetch.env == {**useful, "PIP_INDEX_URL": "https://pypi.example.org"}
     assert plain_environment(SECRETS, network=True) == {}
+
+
+def test_the_supervisor_keeps_the_engines_and_workers_attach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a worker would start one, which outlives `make run`."""
+    product = Run(read_options({"HEARTH_VAR": str(tmp_path)}), reload=False, console=Console())
+    added: list[Command] = []
+    monkeypatch.setattr(product._supervisor, "add", lambda command, stage: added.append(command))
+    product._environment = {**SECRETS, "PATH": "/bin", "ENGINE_PROFILES_FILE": "/somewhere"}
+    serve = {"model": "org/model"}
+    kept = {"kind": "vllm", "url": "unix:///e.sock", "serve": serve}
+    other = {"kind": "openai", "url": "http://h", "api_key": "s3cret"}
+    product._keep_engines(json.dumps({"demo": kept, "other": other}))
+
+    (keeper,) = added
+    assert list(keeper.argv)[-2:] == ["--profile", "demo"]
+    assert keeper.env == {
+        "PATH": "/bin",
+        "PYTHONUNBUFFERED": "1",
+        "ENGINE_PROFILES": json.dumps({"demo": kept}),
+    }
+    told = json.loads(product._environment["ENGINE_PROFILES"])
+    assert told == {"demo": {"kind": "vllm", "url": "unix:///e.sock"}, "other": other}
+    assert "ENGINE_PROFILES_FILE" not in product._environment
+
+
+def test_wrong_profiles_end_the_start_with_a_word(tmp_path: Path) -> None:
+    product = Run(read_options({"HEARTH_VAR": str(tmp_path)}), reload=False, console=Console())
+    with pytest.raises(SetupProblem, match=r"'demo'.*'kind'"):
+        product._keep_engines('{"demo": {}}')
 
 
 def test_a_held_directory_names_its_holder(tmp_path: Path) -> None:
