@@ -12,4 +12,11 @@ class AccountsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from accounts import checks  # noqa: F401 — registers them
+        from django.contrib.auth.signals import user_logged_in
+
+        from accounts import (
+            audit,
+            checks,  # noqa: F401 — registers them
+        )
+
+        user_logged_in.connect(audit.note_sign_in, dispatch_uid="accounts.audit.note_sign_in")

@@ -28,7 +28,10 @@ NPM_MODULES = {
     "dompurify": "dompurify/dist/purify.es.mjs",
     "marked": "marked/lib/marked.esm.js",
 }
-NPM_EXTRA_FILES = ("marked/lib/marked.esm.js.map",)
+NPM_EXTRA_FILES = (
+    "marked/lib/marked.esm.js.map",
+    "@alpinejs/csp/dist/cdn.min.js",  # the admin's, by templates/unfold/layouts/skeleton.html
+)
 NPM_PREFIX = "npm/"
 # package.json's "imports" gives `#js/models/x.js` to Node too, so tests import by the same names.
 OWN_PREFIX = "#js/"
