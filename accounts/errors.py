@@ -65,6 +65,18 @@ class PasswordChangeRequired(Forbidden):
     code = "password_change_required"
 
 
+class InsufficientScope(Forbidden):
+    """This API token may not do this: it lacks a scope."""
+
+    code = "insufficient_scope"
+
+
+class SessionRequired(Forbidden):
+    """Only a person who is signed in can do this, on the page; no API token can."""
+
+    code = "session_required"
+
+
 class NotFound(ApiError):
     """There is nothing here, or it is not yours."""
 
@@ -77,6 +89,12 @@ class Conflict(ApiError):
 
     code = "conflict"
     http_status = 409
+
+
+class TooManyTokens(Conflict):
+    """You have as many API tokens as one person may have. Revoke one first."""
+
+    code = "too_many_api_tokens"
 
 
 class BodyTooLarge(ApiError):

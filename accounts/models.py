@@ -6,12 +6,14 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
+from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models.functions import Lower
 from django.utils import timezone
 
+from accounts import scopes
 from accounts.ids import external_id, new_id
 
 
@@ -102,6 +104,11 @@ class User(AbstractBaseUser, PermissionsMixin):
         return self.name or self.email.partition("@")[0]
 
 
+def all_scopes() -> list[str]:
+    """What an API token may do where nobody chose less."""
+    return list(scopes.ALL)
+
+
 class ApiToken(models.Model):
     """A program's key to the API. Only a hash is stored; the secret is shown once."""
 
@@ -109,16 +116,37 @@ class ApiToken(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=100)
     digest = models.BinaryField(max_length=32, unique=True, editable=False)
+    scopes = ArrayField(
+        models.CharField(max_length=16, choices=[(scope, scope) for scope in scopes.ALL]),
+        default=all_scopes,
+        help_text="read, or read,write.",
+    )
     created = models.DateTimeField(default=timezone.now, editable=False)
     expires = models.DateTimeField(null=True, blank=True)
     revoked = models.DateTimeField(null=True, blank=True, editable=False)
     last_used = models.DateTimeField(null=True, blank=True, editable=False)
+    # The API token that took this one's place; this one ends at `expires`.
+    replaced_by = models.OneToOneField(
+        "self", on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="+"
+    )
 
     class Meta:
         ordering = ["-created"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(scopes__contained_by=list(scopes.ALL), scopes__len__gte=1),
+                name="accounts_apitoken_scopes",
+                violation_error_message="The scopes are read and write; at least one.",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} of {self.user}"
+
+    @property
+    def external_id(self) -> str:
+        """`t_` and 32 hex digits; the secret begins with t_ too, and is another thing."""
+        return external_id("t", self.id)
 
 
 class AuditEntry(models.Model):

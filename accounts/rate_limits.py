@@ -77,6 +77,8 @@ SIGN_UP = (
     Limit("sign_up.account", "10/h", by_account),
 )
 CHANGE_PASSWORD = (Limit("change_password.account", "10/5m", by_account),)
+# Each leaves a row behind, also when it is revoked at once.
+MAKE_TOKEN = (Limit("make_token.account", "100/h", by_account),)
 
 
 def count(request: HttpRequest, limits: Iterable[Limit], account: str) -> None:

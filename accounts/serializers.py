@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from rest_framework import serializers
 
 from accounts.ids import InvalidId, Prefix, external_id, parse_id
 from accounts.parsers import has_lone_surrogate
+
+
+def iso_time(moment: datetime) -> str:
+    """ISO 8601 in UTC, always with six digits of microseconds: sorts as text."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class StrictSerializer(serializers.Serializer[Any]):

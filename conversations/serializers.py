@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from rest_framework import serializers
 
 from accounts.ids import external_id
-from accounts.serializers import StrictBooleanField, StrictCharField, StrictSerializer
+from accounts.serializers import StrictBooleanField, StrictCharField, StrictSerializer, iso_time
 from conversations.list_cursor import CURSOR_CHARS
 from conversations.models import RATINGS
 from conversations.selectors import ConversationItem, FeedbackView, MessageView
@@ -111,11 +110,6 @@ def versions_item(versions: Versions) -> dict[str, object] | None:
         "previous": _message_id(versions.previous),
         "next": _message_id(versions.next),
     }
-
-
-def iso_time(moment: datetime) -> str:
-    """ISO 8601 in UTC, always with six digits of microseconds: sorts as text."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _message_id(row_id: UUID | None) -> str | None:

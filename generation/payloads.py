@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from accounts.ids import external_id
-from conversations.serializers import iso_time
+from accounts.serializers import iso_time
 from generation.events import encode_data
 from generation.models import Run
 

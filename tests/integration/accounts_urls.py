@@ -73,6 +73,7 @@ urlpatterns: list[Any] = [
     path("broken", broken_page),
     path("admin/", admin.site.urls),
     path("accounts/", include("accounts.urls")),
+    path("v1/", include("accounts.api_urls")),
     path("v1/things", Things.as_view()),
     path("v1/failing/<str:how>", Failing.as_view()),
     path("v1/broken", broken_page),

@@ -32,7 +32,7 @@ DROP FUNCTION accounts_auditentry_refuse();
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("accounts", "0001_initial"),
+        ("accounts", "0002_api_token_scopes"),
     ]
 
     operations = [
