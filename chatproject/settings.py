@@ -35,6 +35,7 @@ INSTALLED_APPS = [
     "servestatic.runserver_nostatic",
     "django.contrib.staticfiles",
     "rest_framework",
+    "drf_spectacular",
     "channels",
     "csp",
     # Before accounts, whose admin takes theirs away.
@@ -56,6 +57,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "chatproject.health.Readiness",  # first: probes name no host of ours
     "django.middleware.security.SecurityMiddleware",
+    "chatproject.api_headers.NoStore",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -144,9 +146,9 @@ CACHES = {
     }
 }
 CHANNEL_LAYERS = {
-    # Account-wide hints only: at most once, they make a client look again.
+    # Account-wide hints only: at most once, they make a client look again (accounts/hints.py).
     "default": {
-        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "BACKEND": "generation.token_log.layer.TokenChannelLayer",
         "CONFIG": {"hosts": [REDIS_URL], "prefix": "hints"},
     },
     # Token logs: pushed frames, repaired from the log.
@@ -278,6 +280,7 @@ STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "chatproject.esm.NodeModulesFinder",
+    "chatproject.esm.SwaggerUIFinder",
 ]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
@@ -324,8 +327,20 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "accounts.parsers.JsonOrEventStream",
     "EXCEPTION_HANDLER": "accounts.api_errors.exception_handler",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS is a method like others: 405 with Allow
     "UNAUTHENTICATED_USER": None,
     "COMPACT_JSON": True,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": f"{PRODUCT_NAME} API",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/v1/",
+    "COMPONENT_SPLIT_PATCH": False,
+    "SERVE_INCLUDE_SCHEMA": True,
+    "PREPROCESSING_HOOKS": ["chatproject.openapi.add_streams"],
+    "POSTPROCESSING_HOOKS": ["chatproject.openapi.finish_schema"],
 }
 
 # --- generation -----------------------------------------------------------------------------------
@@ -342,6 +357,10 @@ SYSTEM_PROMPT: str = env.str(
 MAX_MESSAGE_BYTES: int = env.int("MAX_MESSAGE_BYTES", default=128 * 1024)
 MAX_QUEUED_PER_POOL: int = env.int("MAX_QUEUED_PER_POOL", default=2_000)
 MAX_LIVE_RUNS_PER_USER: int = env.int("MAX_LIVE_RUNS_PER_USER", default=100)
+
+# What one user may keep open in one web process.
+MAX_STREAMS_PER_USER: int = env.int("MAX_STREAMS_PER_USER", default=100)
+MAX_SOCKETS_PER_USER: int = env.int("MAX_SOCKETS_PER_USER", default=20)
 
 # How long a deleted conversation can be restored; then its text is destroyed.
 PURGE_AFTER_DAYS: float = env.float("PURGE_AFTER_DAYS", default=30)

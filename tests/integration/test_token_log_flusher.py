@@ -1,14 +1,12 @@
-"""The flusher and its writers on a real Valkey that is emptied, killed and fenced under them."""
+"""The flusher and its writers on a real Valkey."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from chatproject.embedded import EmbeddedValkey
 from generation.events import EPOCH_SPAN, Event, takeover_seq
 from generation.token_log import (
     AnswerTooLong,
@@ -18,73 +16,37 @@ from generation.token_log import (
     Flusher,
     LogClosed,
     TokenLog,
-    assemble,
     decode_push,
     encode_stop,
     event_text,
-    flusher,
 )
 from generation.token_log.commands import meta_key
 from tests.integration.token_log_room import (  # noqa: F401  # fixtures
+    NEVER_S,
     START,
     Database,
     Pushes,
     UndecidedLog,
+    database_fixture,
     events_of,
     log_fixture,
     new_run,
+    no_pauses_fixture,
+    pushes_fixture,
     redis_fixture,
+    running_fixture,
     shape,
+    stepped_fixture,
+    text_of_log,
     until,
     valkey_fixture,
     writer_of,
 )
 
-NEVER_S = 3_600.0
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Back-off has its own arithmetic; here only its order matters."""
-    monkeypatch.setattr(flusher, "BACKOFF_S", (0.005, 0.02))
-
-
-@pytest.fixture
-def database() -> Database:
-    return Database()
-
-
-@pytest.fixture
-def pushes() -> Pushes:
-    return Pushes()
-
-
-@pytest.fixture
-async def running(log: TokenLog, pushes: Pushes) -> AsyncIterator[Flusher]:
-    """A flusher that runs by itself."""
-    one = Flusher(log, pushes.publish_many)
-    one.start()
-    yield one
-    await one.aclose()
-
-
-@pytest.fixture
-async def stepped(log: TokenLog, pushes: Pushes) -> AsyncIterator[Flusher]:
-    """A flusher that flushes only when a test says so, and has no heartbeat."""
-    one = Flusher(log, pushes.publish_many, heartbeat_s=NEVER_S)
-    yield one
-    await one.aclose()
-
 
 async def _calls_of(redis: Any, command: str) -> int:
     found = (await redis.info("commandstats")).get(f"cmdstat_{command}", {})
     return int(found.get("calls", 0))
-
-
-async def _text(log: TokenLog, run: str) -> str:
-    found = assemble(await events_of(log, run))
-    assert found.whole
-    return found.text
 
 
 # --- opening --------------------------------------------------------------------------------------
@@ -136,7 +98,7 @@ async def test_a_takeover_begins_with_the_text_so_far_and_fences(
     await new.flush()
     events = await events_of(log, old.run)
     assert shape(events)[-2:] == [(takeover_seq(2), "snapshot"), (EPOCH_SPAN + 2, "delta")]
-    assert await _text(log, old.run) == "Hello"
+    assert await text_of_log(log, old.run) == "Hello"
 
 
 async def test_an_opening_below_the_epoch_found_is_fenced(
@@ -250,8 +212,8 @@ async def test_what_is_too_large_is_refused_and_the_other_runs_go_on(
     large.text("y" * 1_000_000)
     small.text("small")
     await asyncio.gather(large.flush(), small.flush())
-    assert await _text(log, large.run) == "y" * 1_000_000
-    assert await _text(log, small.run) == "small"
+    assert await text_of_log(log, large.run) == "y" * 1_000_000
+    assert await text_of_log(log, small.run) == "small"
 
 
 async def test_one_run_that_redis_refuses_does_not_stop_the_others(
@@ -264,10 +226,10 @@ async def test_one_run_that_redis_refuses_does_not_stop_the_others(
     for word in ("one ", "two ", "three"):
         good.text(word)
         await good.flush()
-    assert await _text(log, good.run) == "one two three"
+    assert await text_of_log(log, good.run) == "one two three"
     await redis.delete(meta_key(bad.run))
     await bad.flush()
-    assert await _text(log, bad.run) == "bad"
+    assert await text_of_log(log, bad.run) == "bad"
 
 
 async def test_many_runs_are_one_round_trip_and_so_are_their_pushes(
@@ -299,7 +261,7 @@ async def test_many_runs_are_one_round_trip_and_so_are_their_pushes(
     finally:
         type(redis).pipeline = plain
     for writer in writers:
-        assert await _text(log, writer.run) == "word " * 21
+        assert await text_of_log(log, writer.run) == "word " * 21
     told = {channel: 0 for channel, _ in pushes.sent}
     for channel, payload in pushes.sent:
         told[channel] += sum(len(run.events) for run in decode_push(payload))
@@ -354,7 +316,7 @@ async def test_a_lost_push_loses_no_text(
     ((_, payload),) = pushes.sent
     (told,) = decode_push(payload)
     assert [event.seq for event in told.events] == [3]
-    assert await _text(log, writer.run) == "ab"
+    assert await text_of_log(log, writer.run) == "ab"
 
 
 async def test_a_stop_is_heard_with_the_next_append(
@@ -387,161 +349,7 @@ async def test_a_reader_that_asks_gets_a_snapshot(
     await writer.flush()
     await until(lambda: writer.seq == 4 and writer.buffer.idle)
     assert shape(await events_of(log, writer.run))[-1] == (4, "snapshot")
-    assert await _text(log, writer.run) == "Hello again"
-
-
-# --- losses ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("lost", ["all", "behind"])
-async def test_a_lost_log_is_opened_again_with_a_snapshot(
-    running: Flusher, log: TokenLog, redis: Any, database: Database, lost: str
-) -> None:
-    writer = await writer_of(running, log, database)
-    writer.text("Hello")
-    writer.event("notice", {"code": "recovered"})
-    await writer.flush()
-    await redis.flushall()
-    if lost == "behind":  # a replica that lagged has become the primary
-        await log.open(writer.run, epoch=1, owner="worker.1", events=[START])
-    writer.text(", world")
-    await writer.flush()
-    events = await events_of(log, writer.run)
-    # The delta had seq 4 when it was refused; the snapshot takes one of its own.
-    assert (events[-1].seq, events[-1].name) == (5, "snapshot")
-    assert await _text(log, writer.run) == "Hello, world"
-    assert database.asked == 1
-
-
-async def test_a_lost_log_of_a_run_that_was_taken_over_is_not_opened(
-    running: Flusher, log: TokenLog, redis: Any, database: Database
-) -> None:
-    writer = await writer_of(running, log, database)
-    await redis.flushall()
-    database.epoch = 2
-    writer.text("late")
-    with pytest.raises(Fenced):
-        await writer.flush()
-    assert writer.fenced.is_set()
-    assert await redis.keys("*") == []
-
-
-async def test_a_recheck_brings_a_stop_that_redis_has_lost(
-    running: Flusher, log: TokenLog, redis: Any, database: Database
-) -> None:
-    writer = await writer_of(running, log, database)
-    await log.request_stop(writer.run)
-    await redis.flushall()
-    database.stop_requested = True
-    await asyncio.wait_for(writer.stop_requested.wait(), 60)
-
-
-async def test_nothing_is_opened_before_postgresql_has_answered(
-    running: Flusher, log: TokenLog, redis: Any, database: Database
-) -> None:
-    other = await writer_of(running, log, Database())
-    writer = await writer_of(running, log, database)
-    database.failures = 3
-    await redis.flushall()
-    writer.text("a")
-    other.text("b")
-    await other.flush()
-    await writer.flush()
-    assert database.asked == 4
-    assert await _text(log, writer.run) == "a"
-
-
-async def test_after_the_finish_a_lost_log_stays_lost(
-    running: Flusher, log: TokenLog, redis: Any, database: Database, pushes: Pushes
-) -> None:
-    writer = await writer_of(running, log, database)
-    await log.register([writer.run], "gateway.1")
-    writer.text("Hello")
-    last_seq = await writer.text_done()
-    await redis.flushall()
-    assert not await writer.done({"finish": "stop"})
-    assert await log.read(writer.run) is None
-    assert database.asked == 0
-    told = [run for _, payload in pushes.sent for run in decode_push(payload)]
-    # The gateways look, find nothing, and PostgreSQL answers.
-    assert told[-1].told_seq == last_seq
-
-
-async def test_after_the_finish_a_log_that_is_behind_is_deleted(
-    running: Flusher, log: TokenLog, redis: Any, database: Database
-) -> None:
-    writer = await writer_of(running, log, database)
-    writer.text("Hello")
-    await writer.text_done()
-    await redis.flushall()
-    await log.open(writer.run, epoch=1, owner="worker.1", events=[START])
-    assert not await writer.done({"finish": "stop"})
-    assert await log.read(writer.run) is None
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-async def test_a_broken_connection_neither_loses_nor_doubles(
-    redis: Any, database: Database, pushes: Pushes, moment: str
-) -> None:
-    log = UndecidedLog(redis)
-    stepped = Flusher(log, pushes.publish_many, heartbeat_s=NEVER_S)
-    writer = await writer_of(stepped, log, database)
-    writer.text("one ")
-    writer.event("notice", {"n": 1})
-    setattr(log, moment, 1)
-    await stepped.flush_once()
-    assert stepped.away_since_s is not None
-    writer.text("two")
-    flushed = asyncio.create_task(writer.flush())
-    async with asyncio.timeout(60):
-        while not flushed.done():
-            await asyncio.sleep(0.005)
-            await stepped.flush_once()
-    assert stepped.away_since_s is None
-    events = await events_of(log, writer.run)
-    assert shape(events) == [(1, "start"), (2, "delta"), (3, "notice"), (4, "delta")]
-    assert await _text(log, writer.run) == "one two"
-    assert database.asked == 0
-    await stepped.aclose()
-
-
-async def test_redis_dies_and_comes_back_empty(
-    running: Flusher, log: TokenLog, valkey: EmbeddedValkey, database: Database
-) -> None:
-    writers = [await writer_of(running, log, database) for _ in range(5)]
-    for number, writer in enumerate(writers):
-        writer.text(f"{number} before, ")
-        await writer.flush()
-    valkey.kill()
-    for writer in writers:
-        writer.text("meanwhile, ")
-    await until(lambda: running.away_since_s is not None)
-    taken = await running.open(
-        new_run(), epoch=1, owner_channel="w", next_seq=2, recheck=database.recheck
-    )
-    taken.text("opened while Redis was away")
-    valkey.start()
-    for writer in writers:
-        writer.text("after")
-    await asyncio.gather(*(writer.flush() for writer in [*writers, taken]))
-    for number, writer in enumerate(writers):
-        assert await _text(log, writer.run) == f"{number} before, meanwhile, after"
-    assert await _text(log, taken.run) == "opened while Redis was away"
-
-
-async def test_a_finish_does_not_wait_for_ever_for_redis(
-    running: Flusher, log: TokenLog, valkey: EmbeddedValkey, database: Database
-) -> None:
-    writer = await writer_of(running, log, database)
-    await writer.flush()
-    valkey.kill()
-    writer.text("Hello")
-    last_seq = await writer.text_done(timeout_s=0.05)
-    assert last_seq == 3
-    assert not await writer.done({"finish": "stop"}, timeout_s=0.05)
-    valkey.start()
-    await until(lambda: writer.closed)
-    assert await log.read(writer.run) is None
+    assert await text_of_log(log, writer.run) == "Hello again"
 
 
 # --- ends -----------------------------------------------------------------------------------------
@@ -570,7 +378,7 @@ async def test_closing_flushes(log: TokenLog, database: Database, pushes: Pushes
     await one.aclose()
     for writer in writers:
         assert writer.closed
-        assert await _text(log, writer.run) == "ab"
+        assert await text_of_log(log, writer.run) == "ab"
     with pytest.raises(LogClosed):
         await writer_of(one, log, database)
 
@@ -586,7 +394,7 @@ async def test_a_cancelled_wait_takes_nothing_back(
     with pytest.raises(asyncio.CancelledError):
         await waiting
     await stepped.flush_once()
-    assert await _text(log, writer.run) == "a"
+    assert await text_of_log(log, writer.run) == "a"
 
 
 async def test_a_cancelled_done_is_sent_all_the_same(
@@ -615,7 +423,7 @@ async def test_a_flusher_cancelled_in_mid_append_loses_nothing(
         flush.cancel()
         await asyncio.gather(flush, return_exceptions=True)
     await one.aclose()
-    assert await _text(log, writer.run) == "".join(f"{number} " for number in range(20))
+    assert await text_of_log(log, writer.run) == "".join(f"{number} " for number in range(20))
     seqs = [event.seq for event in await events_of(log, writer.run)]
     assert seqs == list(range(1, len(seqs) + 1))
 

@@ -19,7 +19,9 @@ from generation.token_log import (
     RecheckReply,
     RunWriter,
     TokenLog,
+    assemble,
     async_client,
+    flusher,
 )
 
 START = Event(1, "start", b"{}")
@@ -146,3 +148,45 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not condition():  # there is no event for what is waited for
             await asyncio.sleep(0.002)
+
+
+NEVER_S = 3_600.0
+
+
+@pytest.fixture(autouse=True, name="no_pauses")
+def no_pauses_fixture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Back-off has its own arithmetic; here only its order matters."""
+    monkeypatch.setattr(flusher, "BACKOFF_S", (0.005, 0.02))
+
+
+@pytest.fixture(name="database")
+def database_fixture() -> Database:
+    return Database()
+
+
+@pytest.fixture(name="pushes")
+def pushes_fixture() -> Pushes:
+    return Pushes()
+
+
+@pytest.fixture(name="running")
+async def running_fixture(log: TokenLog, pushes: Pushes) -> AsyncIterator[Flusher]:
+    """A flusher that runs by itself."""
+    one = Flusher(log, pushes.publish_many)
+    one.start()
+    yield one
+    await one.aclose()
+
+
+@pytest.fixture(name="stepped")
+async def stepped_fixture(log: TokenLog, pushes: Pushes) -> AsyncIterator[Flusher]:
+    """A flusher that flushes only when a test says so, and has no heartbeat."""
+    one = Flusher(log, pushes.publish_many, heartbeat_s=NEVER_S)
+    yield one
+    await one.aclose()
+
+
+async def text_of_log(log: TokenLog, run: str) -> str:
+    found = assemble(await events_of(log, run))
+    assert found.whole
+    return found.text
