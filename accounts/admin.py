@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from allauth.usersessions.models import UserSession
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
@@ -13,17 +14,19 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import ForeignKey
-from django.forms import ModelChoiceField, ModelForm
+from django.forms import Field, ModelChoiceField, ModelForm, MultipleChoiceField
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_post_parameters
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from accounts import audit, tokens
 from accounts.admin_base import AuditedAdmin, ReadOnlyAdmin, verb
 from accounts.admin_filters import MadeSince, ValueFilter
 from accounts.admin_forms import AddUserForm, AdminPasswordChangeForm, ChangeUserForm
 from accounts.models import ApiToken, AuditEntry, Organisation, User
+from accounts.scopes import ALL
 
 # Django's admin is generic in its stubs only.
 if TYPE_CHECKING:
@@ -74,7 +77,7 @@ class UserAdmin(AuditedAdmin, _UserAdmin):
     search_ids = {"u": "id"}
     readonly_fields = ("external_id", "last_login", "date_joined")
     autocomplete_fields = ("organisation",)
-    actions = ("disable", "enable", "revoke_api_tokens")
+    actions = ("disable", "enable", "end_sessions", "revoke_api_tokens")
     fieldsets = (
         (None, {"fields": ("external_id", "email", "password", "name")}),
         ("Belongs to", {"fields": ("organisation", "home_region", "preferences")}),
@@ -144,6 +147,14 @@ class UserAdmin(AuditedAdmin, _UserAdmin):
         _refuse_untouchable(request, user)
         return User.objects.filter(pk=user.pk, is_active=False).update(is_active=True) == 1
 
+    @verb("Sign the selected users out everywhere", done="Users", permissions=["change"])
+    def end_sessions(self, request: HttpRequest, user: User) -> bool:
+        _refuse_untouchable(request, user)
+        sessions = list(UserSession.objects.filter(user=user))
+        for session in sessions:
+            session.end()
+        return bool(sessions)
+
     @verb("Revoke all API tokens of the selected users", done="Users", permissions=["change"])
     def revoke_api_tokens(self, request: HttpRequest, user: User) -> bool:
         _refuse_untouchable(request, user)
@@ -182,13 +193,25 @@ class ApiTokenAdmin(AuditedAdmin):
     search_fields = ("name",)
     search_ids = {"t": "id", "u": "user_id"}
     search_user = "user"
-    fields = ("user", "name", "expires", "created", "revoked", "last_used")
+    fields = ("user", "name", "scopes", "expires", "created", "revoked", "last_used")
     readonly_fields = ("created", "revoked", "last_used")
     autocomplete_fields = ("user",)
     actions = ("revoke",)
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiToken | None = None) -> Any:
-        return self.readonly_fields if obj is None else ("user", "expires", *self.readonly_fields)
+        """What a program was given stays: another token is another token."""
+        given = () if obj is None else ("user", "scopes", "expires")
+        return (*given, *self.readonly_fields)
+
+    def formfield_for_dbfield(
+        self, db_field: Any, request: HttpRequest, **kwargs: Any
+    ) -> Field | None:
+        if db_field.name == "scopes":
+            boxes = UnfoldAdminCheckboxSelectMultipleWidget
+            choices = [(scope, scope) for scope in ALL]
+            return MultipleChoiceField(choices=choices, widget=boxes, initial=ALL)
+        field: Field | None = super().formfield_for_dbfield(db_field, request, **kwargs)
+        return field
 
     def has_change_permission(self, request: HttpRequest, obj: ApiToken | None = None) -> bool:
         return super().has_change_permission(request, obj) and _may_touch_token(request, obj)

@@ -14,9 +14,7 @@ class AccountsConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.signals import user_logged_in
 
-        from accounts import (
-            audit,
-            checks,  # noqa: F401 — registers them
-        )
+        from accounts import addresses, audit, checks  # noqa: F401 — registers the checks
 
+        addresses.connect()
         user_logged_in.connect(audit.note_sign_in, dispatch_uid="accounts.audit.note_sign_in")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from django.contrib.auth.models import Permission
+from django.contrib.postgres.fields import ArrayField
 from django.core.cache import cache
 from django.db import connection, models, transaction
 from django.http import HttpRequest
@@ -178,7 +179,8 @@ def _shown(model: type[models.Model], name: str) -> bool:
         return False
     if isinstance(field, models.ManyToManyField):
         return True
-    return isinstance(field, _SHOWN_FIELDS) or bool(getattr(field, "choices", None))
+    known = field.base_field if isinstance(field, ArrayField) else field
+    return isinstance(field, _SHOWN_FIELDS) or bool(getattr(known, "choices", None))
 
 
 def _plain(value: object) -> object:

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group
 from django.db.models import Model as Row
+from django.test import Client
 
 from accounts import audit
 from accounts.ids import new_id
@@ -194,7 +195,14 @@ def _disabled(row: Any) -> None:
     User.objects.filter(pk=row.pk).update(is_active=False)
 
 
+def _signed_in(row: Any) -> None:
+    client = Client()
+    client.force_login(row)
+    client.get("/accounts/sessions/")
+
+
 BEFORE_ACTION: dict[tuple[str, str], Callable[[Any], None]] = {
+    ("accounts.user", "end_sessions"): _signed_in,
     ("accounts.user", "enable"): _disabled,
 }
 """What makes an action have something to do with a fresh row."""

@@ -45,7 +45,13 @@ def owner() -> Person:
 
 
 def token_form(user: User) -> dict[str, Any]:
-    return {"user": str(user.id), "name": "laptop", "expires_0": "", "expires_1": ""}
+    return {
+        "user": str(user.id),
+        "name": "laptop",
+        "scopes": ["read"],
+        "expires_0": "",
+        "expires_1": "",
+    }
 
 
 def secret_in(response: Any) -> str:

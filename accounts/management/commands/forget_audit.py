@@ -12,7 +12,7 @@ from django.utils import timezone
 from accounts import audit
 
 KEPT_DAYS = 90
-"""What the database keeps in any case (migration accounts 0003)."""
+"""What the database keeps in any case (migration accounts 0004)."""
 
 
 class Command(BaseCommand):

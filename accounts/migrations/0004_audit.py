@@ -32,7 +32,7 @@ DROP FUNCTION accounts_auditentry_refuse();
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("accounts", "0002_api_token_scopes"),
+        ("accounts", "0003_confirmed_addresses"),
     ]
 
     operations = [
