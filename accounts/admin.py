@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
+from allauth.usersessions.models import UserSession
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.db.models import ForeignKey, QuerySet
@@ -26,6 +30,19 @@ else:
 
 RIGHTS = ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")
 _SHOWN_ONCE = "secret_to_show"  # on the object, from its making to the end of the request
+
+# django-allauth's own pages show secrets of second factors and take those of providers; here are
+# commands (docs/operations.md) and the environment instead.
+for _model in (
+    EmailAddress,
+    Authenticator,
+    UserSession,
+    SocialAccount,
+    SocialApp,
+    SocialToken,
+):
+    if admin.site.is_registered(_model):
+        admin.site.unregister(_model)
 
 admin.site.login = views.admin_sign_in  # type: ignore[method-assign]
 admin.site.password_change = views.admin_change_password  # type: ignore[method-assign,assignment]

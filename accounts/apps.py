@@ -12,4 +12,6 @@ class AccountsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from accounts import checks  # noqa: F401 — registers them
+        from accounts import addresses, checks  # noqa: F401 — registers the checks
+
+        addresses.connect()

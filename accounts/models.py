@@ -72,6 +72,9 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     objects = UserManager()
 
+    # True on the object while a sign-up saves it: its address is confirmed by a mail.
+    confirms_address_later = False
+
     USERNAME_FIELD = "email"
     EMAIL_FIELD = "email"
     REQUIRED_FIELDS: ClassVar[list[str]] = []
