@@ -338,6 +338,7 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/v1/",
     "COMPONENT_SPLIT_PATCH": False,
+    "ENFORCE_NON_BLANK_FIELDS": True,
     "SERVE_INCLUDE_SCHEMA": True,
     "PREPROCESSING_HOOKS": ["chatproject.openapi.add_streams"],
     "POSTPROCESSING_HOOKS": ["chatproject.openapi.finish_schema"],
