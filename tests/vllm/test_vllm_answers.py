@@ -11,7 +11,7 @@ from tests.phone import Phone, call, get_run, stop, stored_reply
 from tests.stack import Person
 from tests.vllm.conftest import SLOTS, Vllm
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(2400)]
 
 # More than one of the CPU build's cache blocks of 128 tokens.
 LONG_QUESTION = "Here is a list of ships. " + " ".join(

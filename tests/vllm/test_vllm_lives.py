@@ -17,7 +17,7 @@ from tests.phone import Phone, get_run, stored_reply
 from tests.stack import Process
 from tests.vllm.conftest import PATIENCE_S, SLOTS, Vllm
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 
 
 async def _in_mid_answer(vllm: Vllm) -> tuple[Phone, asyncio.Task[Phone]]:

@@ -18,7 +18,7 @@ from tests.phone import Phone, stored_reply
 from tests.stack import ROOT
 from tests.vllm.conftest import START_S
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture
