@@ -188,7 +188,7 @@ class Stack:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         if done.returncode:
             raise AssertionError(f"{arguments} failed:\n{done.stdout}{done.stderr}")
