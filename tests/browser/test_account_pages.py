@@ -146,7 +146,7 @@ def test_a_passkey_from_its_making_to_its_end(stack: Stack, new_tab: NewTab) -> 
     page.goto("/accounts/security/webauthn/")
     page.get_by_role("link", name="Remove Laptop").click()
     expect(page.get_by_role("heading", name="Is it you?")).to_be_visible()
-    page.get_by_role("link", name="Use a security key").click()
+    page.get_by_role("link", name="a passkey or security key").click()
     page.get_by_role("button", name="Use a passkey or security key").click()
     page.get_by_role("button", name="Remove it").click()
     expect(page.get_by_text("You have none")).to_be_visible()

@@ -58,7 +58,7 @@ class TestSessions:
         assert "Firefox on a desk" in page
         assert "&lt;b&gt;Phone" in page
         assert "2001:db8::7" in page
-        assert here.session.session_key not in page
+        assert str(here.session.session_key) not in page
 
     def test_ending_one_ends_it_at_once_in_the_database(self, people: People) -> None:
         here, there = browser(people.owner), browser(people.owner)
@@ -237,6 +237,13 @@ class TestFirstPassword:
         assert client.post(self.SET, form).headers["Location"] == "/accounts/password-changed/"
         assert is_signed_in(client)
         assert sign_in(Client(), person.user.email, NEW_PASSWORD).headers["Location"] == "/"
+
+    def test_it_is_not_for_somebody_with_a_password(self, people: People) -> None:
+        """A mailbox and a stolen session together must not turn a second step off."""
+        client = client_of(people.owner)
+        answer = self.ask(client, people.owner)
+        assert answer.headers["Location"].startswith("/accounts/reauthenticate/?")
+        assert not mail.outbox
 
     def test_guessing_the_code_ends_it(self, person: Person) -> None:
         client = client_of(person)
