@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Page, expect
 
 # Answers that a test provokes; the browser writes each into its console.
-_EXPECTED_CONSOLE = re.compile(r"Failed to load resource")
+_EXPECTED_CONSOLE = re.compile(r"Failed to load resource|^WebSocket connection to 'ws://127\.0\.0\.1:")
 
 _WATCH = """
 window.__violations = [];
