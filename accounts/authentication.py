@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.cookies import CookieError
 from importlib import import_module
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from rest_framework.authentication import (
 from rest_framework.request import Request
 
 from accounts import passwords, scopes, tokens
-from accounts.errors import Forbidden, InsufficientScope
+from accounts.errors import Forbidden, InsufficientScope, NotSignedIn
 from accounts.models import ApiToken, User
 
 REALM = 'Bearer realm="api"'
@@ -40,12 +40,18 @@ _SESSION_KEY_SHAPE = re.compile(r"[0-9a-z]{8,64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """Who is asking and by what. `ref` names the session or API token without being a secret."""
+    """Who is asking and by what. `ref` names the session or API token without being a secret.
+
+    Of a session also its key and the hash it was signed in with: `accounts.live` asks about both
+    for as long as something stays open.
+    """
 
     user: User
     kind: Literal["api_token", "session"]
     ref: str
     scopes: tuple[str, ...] = scopes.ALL
+    session_key: str = field(default="", repr=False)
+    auth_hash: str = field(default="", repr=False)
 
 
 class ApiTokenAuthentication(BaseAuthentication):
@@ -121,6 +127,34 @@ def credential_of_secret(secret: str, *, scope: str = scopes.READ) -> Credential
     return Credential(token.user, "api_token", token.id.hex, tuple(token.scopes))
 
 
+def credential_of_view(request: Request) -> Credential:
+    """The credential that let this API request in. No query; for views that need a signed-in user.
+
+    Raises NotSignedIn where there is none.
+    """
+    user, token = request.user, request.auth
+    if not isinstance(user, User):
+        raise NotSignedIn
+    if isinstance(token, ApiToken):
+        return Credential(user, "api_token", token.id.hex, tuple(token.scopes))
+    return _session_credential(user, request._request.session)
+
+
+def carries_session_cookie(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a browser has sent a session along by itself, good or not, and nothing else counts.
+
+    An API token in the header goes before it, as in `credential_of_request`.
+    """
+    found = _joined(headers)
+    if bearer_secret(found.get(b"authorization", b"").decode("latin-1")) is not None:
+        return False
+    try:
+        cookies = parse_cookie(found.get(b"cookie", b"").decode("latin-1"))
+    except CookieError:
+        return True
+    return settings.SESSION_COOKIE_NAME in cookies
+
+
 def session_ref(session_key: str) -> str:
     """`Credential.ref` of a session: a digest, for the key itself would let its reader in."""
     return hashlib.sha256(session_key.encode()).hexdigest()
@@ -152,10 +186,17 @@ def _credential_of_cookie(header: str) -> Credential | None:
         return None
     if key is None:
         return None
-    user = _user_of_session(import_module(settings.SESSION_ENGINE).SessionStore(key))
+    session = import_module(settings.SESSION_ENGINE).SessionStore(key)
+    user = _user_of_session(session)
     if user is None:
         return None
-    return Credential(passwords.refuse_temporary(user), "session", session_ref(key))
+    return _session_credential(passwords.refuse_temporary(user), session)
+
+
+def _session_credential(user: User, session: SessionBase) -> Credential:
+    key = session.session_key or ""
+    auth_hash = session.get(HASH_SESSION_KEY, "")
+    return Credential(user, "session", session_ref(key), session_key=key, auth_hash=auth_hash)
 
 
 def _user_of_session(session: SessionBase) -> User | None:

@@ -20,12 +20,18 @@ from chatproject.handler import GatewayHandler, Liveness, refuse_websocket
 from chatproject.lifespan import lifespan
 from chatproject.static_files import with_static_files
 from generation.gateway.consumers import ResumeConsumer
+from generation.gateway.socket import SocketConsumer
 
 # A resume looks at no body, so it needs no limit: what comes is dropped as it comes.
 django_app = BodyLimit(GatewayHandler(), settings.MAX_BODY_BYTES)
 routes = [
     re_path(r"^v1/runs/(?P<run>[^/]+)/stream$", ResumeConsumer.as_asgi()),
     re_path(r"", django_app),  # type: ignore[arg-type]  # an ASGI application, not a view
+]
+
+sockets = [
+    re_path(r"^v1/ws$", SocketConsumer.as_asgi()),
+    re_path(r"", refuse_websocket),  # type: ignore[arg-type]  # an ASGI application, not a view
 ]
 
 # Files are served before Django, and so without one of its few threads: a reader who takes a file
@@ -35,7 +41,7 @@ http = Liveness(with_static_files(URLRouter(routes)))
 application = ProtocolTypeRouter(
     {
         "http": http,
-        "websocket": refuse_websocket,
+        "websocket": URLRouter(sockets),
         "lifespan": lifespan,
     }
 )

@@ -195,6 +195,6 @@ class Liveness:
 
 
 async def refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
-    """There is no WebSocket here; without an answer the server would log an error for each try."""
+    """There is no WebSocket at this address; unanswered, each try would be logged as an error."""
     await receive()
     await send({"type": "websocket.close", "code": 4404})

@@ -265,6 +265,9 @@ class Run:
             address = ["--host", self._options.host, "--port", str(port)]
             rest = ["--no-access-log", "--no-proxy-headers", "--timeout-graceful-shutdown", "10"]
             rest += ["--limit-concurrency", CONNECTIONS_MAX]
+            # A larger frame is not even read; and a compressor for each socket would cost more
+            # memory than all the rest of it.
+            rest += ["--ws-max-size", "4096", "--ws-per-message-deflate", "false"]
             command = self._product(
                 name, ["uvicorn", "chatproject.asgi:application", *address, *rest]
             )

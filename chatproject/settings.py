@@ -134,9 +134,9 @@ CACHES = {
     }
 }
 CHANNEL_LAYERS = {
-    # Account-wide hints only: at most once, they make a client look again.
+    # Account-wide hints only: at most once, they make a client look again (accounts/hints.py).
     "default": {
-        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "BACKEND": "generation.token_log.layer.TokenChannelLayer",
         "CONFIG": {"hosts": [REDIS_URL], "prefix": "hints"},
     },
     # Token logs: pushed frames, repaired from the log.
@@ -256,6 +256,10 @@ SYSTEM_PROMPT: str = env.str(
 MAX_MESSAGE_BYTES: int = env.int("MAX_MESSAGE_BYTES", default=128 * 1024)
 MAX_QUEUED_PER_POOL: int = env.int("MAX_QUEUED_PER_POOL", default=2_000)
 MAX_LIVE_RUNS_PER_USER: int = env.int("MAX_LIVE_RUNS_PER_USER", default=100)
+
+# What one user may keep open in one web process.
+MAX_STREAMS_PER_USER: int = env.int("MAX_STREAMS_PER_USER", default=100)
+MAX_SOCKETS_PER_USER: int = env.int("MAX_SOCKETS_PER_USER", default=20)
 
 # How long a deleted conversation can be restored; then its text is destroyed.
 PURGE_AFTER_DAYS: float = env.float("PURGE_AFTER_DAYS", default=30)

@@ -2,7 +2,8 @@
 
 All are called inside the caller's transaction and write only the columns they are about, so that
 two of them at once never undo each other. Rows that came from outside must have passed a door of
-`conversations.access` before.
+`conversations.access` before. What they change is hinted at after the commit, where they know whose
+it is; otherwise the caller does that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from accounts.errors import InvalidRequest
+from accounts.hints import hint
 from accounts.ids import new_id
 from accounts.models import User
 from accounts.sealing import KeyDestroyed
@@ -37,13 +39,15 @@ def create_conversation(
     A temporary one is in no list and is gone for everybody at `temporary_until`.
     """
     row_id = conversation_id or new_id()
-    return Conversation.objects.create(
+    conversation = Conversation.objects.create(
         id=row_id,
         owner_id=owner.pk,
         title=seal_title(owner.pk, row_id, _checked(title) if title else ""),
         title_source="user" if title else "",
         temporary_until=temporary_until,
     )
+    hint(owner.pk, "conversation_changed", conversation=row_id)
+    return conversation
 
 
 def rename(conversation: Conversation, title: str) -> None:
@@ -53,6 +57,7 @@ def rename(conversation: Conversation, title: str) -> None:
         title=sealed, title_source="user", revision=F("revision") + 1
     )
     conversation.title, conversation.title_source = sealed, "user"
+    hint(conversation.owner_id, "conversation_changed", conversation=conversation.pk)
 
 
 def title_of(conversation: Conversation) -> str:
@@ -208,6 +213,7 @@ def delete(conversation: Conversation) -> None:
     Conversation.objects.filter(pk=conversation.pk).update(
         deleted_at=conversation.deleted_at, revision=F("revision") + 1
     )
+    hint(conversation.owner_id, "conversation_gone", conversation=conversation.pk)
 
 
 def restore(conversation: Conversation) -> None:
@@ -216,6 +222,7 @@ def restore(conversation: Conversation) -> None:
         deleted_at=None, revision=F("revision") + 1
     )
     conversation.refresh_from_db(fields=["deleted_at", "revision"])
+    hint(conversation.owner_id, "conversation_changed", conversation=conversation.pk)
 
 
 def purge(conversation_id: UUID, deleted_before: datetime) -> bool:
@@ -227,7 +234,7 @@ def purge(conversation_id: UUID, deleted_before: datetime) -> bool:
         purgeable(deleted_before)
         .filter(pk=conversation_id)
         .select_for_update(no_key=True)
-        .only("id")
+        .only("id", "owner_id")
         .first()
     )
     if row is None:
@@ -238,6 +245,7 @@ def purge(conversation_id: UUID, deleted_before: datetime) -> bool:
     Conversation.objects.filter(pk=conversation_id).update(
         title=b"", title_source="", purged_at=now, revision=F("revision") + 1
     )
+    hint(row.owner_id, "conversation_gone", conversation=conversation_id)
     return True
 
 
@@ -257,9 +265,11 @@ def set_feedback(message: Message, user: User, rating: str, reason: str) -> Feed
     )
     row.rating, row.reason, row.updated = rating, seal_reason(user.pk, row.pk, reason), now
     row.save(update_fields=["rating", "reason", "updated"])
+    hint(user.pk, "conversation_changed", conversation=message.conversation_id)
     return row
 
 
 def clear_feedback(message: Message, user: User) -> None:
     """Forget what the user thought of the message."""
     Feedback.objects.filter(message_id=message.pk, user_id=user.pk).delete()
+    hint(user.pk, "conversation_changed", conversation=message.conversation_id)

@@ -24,6 +24,7 @@ from django.utils import timezone
 from redis.exceptions import RedisError
 
 from accounts.errors import KeyReused, NotFound
+from accounts.hints import hint
 from accounts.ids import new_id
 from accounts.models import User
 from conversations import services
@@ -153,6 +154,8 @@ def _save(once: Once, asked: str | None, choice: Choice, place: Callable[[], Pla
     )
     services.set_active_leaf(where.conversation.id, where.parent_id)
     services.touch(where.conversation.id)
+    hint(run.owner_id, "conversation_changed", conversation=run.conversation_id)
+    hint(run.owner_id, "run_started", conversation=run.conversation_id, run=run.id)
     return run
 
 

@@ -51,3 +51,21 @@ class QueueFull(RateLimited):
     """Too many people are waiting for this model right now. Try again in a moment."""
 
     code = "queue_full"
+
+
+class TooManyStreams(RateLimited):
+    """You have too many streams open. Close one, and ask again."""
+
+    code = "too_many_streams"
+
+
+class TooManySockets(RateLimited):
+    """You have too many sockets open. Close one, and connect again."""
+
+    code = "too_many_sockets"
+
+
+class TooManyWatches(RateLimited):
+    """This socket watches too many runs. Unwatch one first."""
+
+    code = "too_many_watches"

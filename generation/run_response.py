@@ -12,19 +12,23 @@ from typing import Final
 
 from django.http import HttpResponse
 
+from accounts.live import LiveCredential
+
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
     """Write the events of `run` after the cursor `after` until `done`.
 
     `start_data` is the JSON of the run's `start` event, from its row: a client that has not had
-    `start` yet gets it before anything is read from the log. `pool` is where a queued run waits.
+    `start` yet gets it before anything is read from the log. `pool` is where a queued run waits;
+    `credential` is whose stream it is: when it ends, so does the stream.
     """
 
     run: str
     after: int
     start_data: bytes
     pool: str
+    credential: LiveCredential
 
 
 @dataclass(frozen=True, slots=True)

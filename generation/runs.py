@@ -17,6 +17,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from accounts.errors import NotFound
+from accounts.hints import hint
 from accounts.ids import InvalidId, parse_id
 from accounts.models import User
 from conversations import services
@@ -224,6 +225,8 @@ def _end(run_id: uuid.UUID, status: str, epoch: int, outcome: Outcome) -> dict[s
     if not moved:
         return _done_if_ours(row, epoch, outcome)
     _write_reply(row, outcome.text)
+    hint(row.owner_id, "conversation_changed", conversation=row.conversation_id)
+    hint(row.owner_id, "run_ended", conversation=row.conversation_id, run=row.id)
     row.conversation.refresh_from_db(fields=["active_leaf_id"])
     return done_payload(row)
 

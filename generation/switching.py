@@ -7,6 +7,7 @@ import uuid
 from django.db import transaction
 
 from accounts.errors import NotFound
+from accounts.hints import hint
 from accounts.models import User
 from conversations import access, selectors, services
 from conversations.conditional import check_match
@@ -28,6 +29,7 @@ def switch(user: User, conversation: str, message: str, if_match: str | None) ->
     leaf = _newest_leaf(user, row, access.row_id("m", message))
     if leaf != row.active_leaf_id:
         services.set_active_leaf(row.id, leaf)
+        hint(user.id, "conversation_changed", conversation=row.id)
     row.refresh_from_db(fields=["active_leaf_id", "revision"])
     return row
 

@@ -10,7 +10,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.authentication import credential_of_view
 from accounts.ids import external_id
+from accounts.live import live_credential
 from accounts.models import User
 from accounts.parsers import accepts_event_stream
 from accounts.requests import signed_in_user
@@ -35,6 +37,7 @@ from generation.deletion import delete, restore
 from generation.exceptions import RunStopping
 from generation.feedback import give_feedback
 from generation.models import Model, Run
+from generation.open_connections import OPEN
 from generation.regenerate import regenerate
 from generation.run_response import (
     MAY_WAIT,
@@ -71,6 +74,12 @@ class RunBeginView(APIView):
     Where the answer below which it should stand is being stopped, the request waits for its end.
     """
 
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if accepts_event_stream(request):
+            # Before anything is written: a run that was begun can no longer be refused.
+            OPEN.refuse_more_streams(signed_in_user(request).id)
+
     def handle_exception(  # type: ignore[override]  # Django takes any HttpResponse
         self, exc: Exception
     ) -> Response | GatewayResponse:
@@ -85,7 +94,13 @@ class RunBeginView(APIView):
     def begun(self, request: Request, run: Run) -> Response | GatewayResponse:
         if accepts_event_stream(request):
             return RunStreamResponse(
-                StreamPlan(run.external_id, 0, payloads.start_data(run), run.pool_id)
+                StreamPlan(
+                    run.external_id,
+                    0,
+                    payloads.start_data(run),
+                    run.pool_id,
+                    live_credential(credential_of_view(request)),
+                )
             )
         return Response(payloads.run_payload(run), status=202)
 

@@ -196,6 +196,7 @@ class Stack:
             *("-m", "uvicorn", "chatproject.asgi:application", "--host", "127.0.0.1"),
             *("--port", str(port), "--no-access-log", "--no-proxy-headers"),
             *("--timeout-graceful-shutdown", "10"),
+            *("--ws-max-size", "4096", "--ws-per-message-deflate", "false"),
         ]
         web = self._spawn(f"web-{port}", command, {**self.env, **(env or {})}, port)
         self.webs.append(web)

@@ -14,10 +14,12 @@ from accounts.aio import in_database
 from accounts.api_errors import MethodNotAllowed, to_api_error
 from accounts.authentication import credential_of_request
 from accounts.errors import ApiError, InvalidRequest, NotSignedIn
+from accounts.live import live_credential
 from generation import payloads, runs
 from generation.events import parse_cursor
 from generation.gateway.process import hub
 from generation.gateway.stream import write_empty, write_error, write_stream
+from generation.open_connections import OPEN
 from generation.run_response import StreamPlan
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class ResumeConsumer(AsyncHttpConsumer):  # type: ignore[misc]  # channels is no
             if plan is None:
                 await write_empty(self.base_send, NO_CONTENT)
             else:
+                OPEN.refuse_more_streams(plan.credential.user_id)
                 await write_stream(await hub(), plan, self._disconnect, self.base_send)
         except ApiError as error:
             await write_error(self.base_send, error)
@@ -91,7 +94,8 @@ def plan_resume(method: str, headers: list[tuple[bytes, bytes]], run: str) -> St
     after = _cursor(headers, row.external_id)
     if row.last_seq is not None and after >= row.last_seq:
         return None
-    return StreamPlan(row.external_id, after, payloads.start_data(row), row.pool_id)
+    start, lives = payloads.start_data(row), live_credential(credential)
+    return StreamPlan(row.external_id, after, start, row.pool_id, lives)
 
 
 def _cursor(headers: list[tuple[bytes, bytes]], run: str) -> int:

@@ -16,9 +16,12 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
+from generation.gateway.closing import close_ended_forever
+from generation.gateway.hint_feed import HintFeed
 from generation.gateway.lookup import GONE, Gatherer, run_ends
 from generation.gateway.positions import queued_frame
-from generation.gateway.viewer import Viewer
+from generation.gateway.viewer import INBOX_LIMIT_BYTES, Viewer
+from generation.open_connections import OPEN, Why
 from generation.scheduler import Scheduler
 from generation.token_log.commands import LogPage
 from generation.token_log.layer import TokenChannelLayer
@@ -58,11 +61,17 @@ class Hub:
     """All viewers of one event loop. `channel` is this process' own; nobody else listens there."""
 
     def __init__(
-        self, token_log: TokenLog, layer: TokenChannelLayer, scheduler: Scheduler, channel: str
+        self,
+        token_log: TokenLog,
+        layer: TokenChannelLayer,
+        scheduler: Scheduler,
+        hints: HintFeed,
+        channel: str,
     ) -> None:
         self._log = token_log
         self._layer = layer
         self._scheduler = scheduler
+        self.hints = hints
         self._channel = channel
         self._feeds: dict[str, Feed] = {}
         self._unresolved = Gatherer()
@@ -76,7 +85,9 @@ class Hub:
         await self._layer.subscribe_raw(
             self._channel, self._on_push, on_resubscribed=self._on_resubscribed
         )
+        await self.hints.start()
         self._spawn(self._tick_forever())
+        self._spawn(close_ended_forever(OPEN))
 
     async def aclose(self) -> None:
         for task in list(self._tasks):
@@ -84,11 +95,12 @@ class Hub:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def drain(self) -> None:
-        """End every open stream where it is; the clients go on at another process."""
+        """End every open stream and socket; the clients go on at another process."""
         self.draining = True
         for feed in self._feeds.values():
             for viewer in feed.viewers:
                 viewer.close()
+        OPEN.close_sockets(Why.RESTART)
 
     @property
     def open_streams(self) -> int:
@@ -96,12 +108,14 @@ class Hub:
 
     # --- viewers come and go ----------------------------------------------------------------------
 
-    async def attach(self, run: str, pool: str, after: int) -> Viewer:
+    async def attach(
+        self, run: str, pool: str, after: int, inbox_limit_bytes: int = INBOX_LIMIT_BYTES
+    ) -> Viewer:
         """A viewer that goes on after seq `after`. Registers first, so that nothing falls between.
 
         Whoever attaches must detach.
         """
-        viewer = Viewer(run, after, self._read)
+        viewer = Viewer(run, after, self._read, inbox_limit_bytes)
         feed = self._feeds.get(run)
         first = feed is None
         if feed is None:

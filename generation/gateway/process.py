@@ -9,6 +9,7 @@ import weakref
 from channels.layers import channel_layers
 from django.conf import settings
 
+from generation.gateway.hint_feed import HintFeed
 from generation.gateway.hub import Hub
 from generation.scheduler import scheduler_async
 from generation.token_log.clients import async_client
@@ -33,6 +34,7 @@ async def _make() -> Hub:
         TokenLog(redis),
         channel_layers["tokens"],
         scheduler_async(redis),
+        HintFeed(channel_layers["default"]),
         channel=f"gateway:{secrets.token_hex(8)}",
     )
     await made.start()

@@ -18,6 +18,7 @@ from generation import runs
 from generation.events import Event, encode_data, retry_frame, sse_frame
 from generation.gateway.hub import Hub
 from generation.gateway.viewer import Viewer
+from generation.open_connections import OPEN, Why
 from generation.run_response import AgainPlan, EndPlan, StreamPlan
 from generation.run_state import ENDED
 
@@ -39,11 +40,25 @@ STREAM_HEADERS: Final = [
 
 
 async def write_stream(hub: Hub, plan: StreamPlan, receive: Receive, send: Send) -> None:
-    """Write events after the plan's cursor until `done`, the client's leaving, or a drain."""
-    start, after = _opening(plan)
-    await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
-    await send(_body(retry_frame(RETRY_MS) + start))
-    viewer = await hub.attach(plan.run, plan.pool, after)
+    """Write events after the plan's cursor until `done`, the client's leaving, or a drain; or until
+    the credential ends: then the body ends too, and whoever goes on from the cursor is asked anew.
+    """
+    closed: list[Why] = []
+    entry = OPEN.enter(plan.credential, "stream", closed.append)
+    try:
+        start, after = opening(plan)
+        await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+        await send(_body(retry_frame(RETRY_MS) + start))
+        viewer = await hub.attach(plan.run, plan.pool, after)
+        entry.close = lambda _: viewer.close()
+        if closed:  # while it was attached
+            viewer.close()
+        await _write_chunks(hub, viewer, receive, send)
+    finally:
+        OPEN.leave(entry)
+
+
+async def _write_chunks(hub: Hub, viewer: Viewer, receive: Receive, send: Send) -> None:
     gone = asyncio.create_task(_close_when_gone(receive, viewer))
     loop = asyncio.get_running_loop()
     try:
@@ -56,7 +71,7 @@ async def write_stream(hub: Hub, plan: StreamPlan, receive: Receive, send: Send)
         hub.detach(viewer)
 
 
-def _opening(plan: StreamPlan) -> tuple[bytes, int]:
+def opening(plan: StreamPlan) -> tuple[bytes, int]:
     """`start` from the row, for a client that has not had it; the log's own copy is passed over.
 
     It is seq 1 of every run and always has the same data, so it can carry its id.

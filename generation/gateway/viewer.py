@@ -42,17 +42,21 @@ class Viewer:
         "extra",
         "inbox",
         "inbox_bytes",
+        "inbox_limit_bytes",
         "look",
         "run",
         "wake",
         "wrote_at_s",
     )
 
-    def __init__(self, run: str, after: int, read: LogReader) -> None:
+    def __init__(
+        self, run: str, after: int, read: LogReader, inbox_limit_bytes: int = INBOX_LIMIT_BYTES
+    ) -> None:
         self.run = run
         self._follower = Follower(after)
         self.inbox: deque[PushedRun] = deque()
         self.inbox_bytes = 0
+        self.inbox_limit_bytes = inbox_limit_bytes
         self.look = True  # begin with the log
         self.closed = False
         self.end: RunEnd | None = None
@@ -80,7 +84,7 @@ class Viewer:
             self.inbox.append(pushed)
             self.inbox_bytes += len(pushed.body)
             self.wake.set()
-        if self.inbox_bytes > INBOX_LIMIT_BYTES or pushed.told_seq > self._held_seq():
+        if self.inbox_bytes > self.inbox_limit_bytes or pushed.told_seq > self._held_seq():
             self.look_again()
 
     def _held_seq(self) -> int:
@@ -117,17 +121,23 @@ class Viewer:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Bytes to write, until `done` has been given or the viewer is closed."""
-        while not self._over():
-            if chunk := await self._next_chunk():
+        while not self.over:
+            if chunk := await self.take():
                 yield chunk
-            elif not self._over():
-                await self.wake.wait()
-                self.wake.clear()
+            elif not self.over:
+                await self.wait()
 
-    def _over(self) -> bool:
+    @property
+    def over(self) -> bool:
         return self.closed or self.ended
 
-    async def _next_chunk(self) -> bytes:
+    async def wait(self) -> None:
+        """Until something may be there to take. For the one task that takes."""
+        await self.wake.wait()
+        self.wake.clear()
+
+    async def take(self) -> bytes:
+        """The next bytes, if there are any now."""
         if self.look:
             self.look = False
             return await self._from_log()

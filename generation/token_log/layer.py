@@ -2,8 +2,11 @@
 
 A subclass of channels_redis' pub/sub layer, whose own verbs keep working. Two are added:
 `publish_many` sends any number of payloads in one pipeline, and `subscribe_raw` hands every
-payload of one channel to a function, without redis-py's parsing and without a queue per consumer
+payload of its channels to a function, without redis-py's parsing and without a queue per consumer
 (half the cost per event). Channel names are used as they are, without the layer's prefix.
+
+`CHANNEL_LAYERS["default"]`, which carries hints, is of this class too: its groups are Redis
+channels (`accounts.hints` names them), which a gateway receives raw as well.
 """
 
 from __future__ import annotations
@@ -24,6 +27,11 @@ from generation.token_log.subscriber import RawSubscriber
 class TokenChannelLayer(RedisPubSubChannelLayer):  # type: ignore[misc]  # an untyped package
     """`CONFIG`: {"hosts": [url or kwargs, ...], "prefix": ...}, as for channels_redis."""
 
+    @property
+    def prefix(self) -> str:
+        """What the names of this layer's groups begin with in Redis."""
+        return str(self._kwargs["prefix"])
+
     async def publish_many(self, payloads: Sequence[tuple[str, bytes]]) -> None:
         """Publishes (channel, payload) pairs in their order, one pipeline per Redis.
 
@@ -33,15 +41,16 @@ class TokenChannelLayer(RedisPubSubChannelLayer):  # type: ignore[misc]  # an un
 
     async def subscribe_raw(
         self,
-        channel: str,
+        channel: str | None,
         on_payload: Callable[[bytes], None],
         *,
         on_resubscribed: Callable[[], None] | None = None,
     ) -> RawSubscriber:
         """Hands each payload published on `channel` to `on_payload`, in the running event loop.
 
-        Returns at once; `await subscriber.ready.wait()` returns once Redis has confirmed. A broken
-        or deaf connection is replaced for ever; what was published meanwhile is lost, and
+        Without a channel it begins with none; `subscriber.add` and `remove` change them. Returns
+        at once; `await subscriber.ready.wait()` returns once Redis has confirmed. A broken or deaf
+        connection is replaced for ever; what was published meanwhile is lost, and
         `on_resubscribed` says so each time. Neither function may block. `aclose()` ends it.
         """
         loop_layer = self._get_layer()
@@ -77,12 +86,13 @@ class TokenLoopLayer(RedisPubSubLoopLayer):  # type: ignore[misc]  # an untyped 
 
     def raw_subscriber(
         self,
-        channel: str,
+        channel: str | None,
         on_payload: Callable[[bytes], None],
         on_resubscribed: Callable[[], None] | None,
     ) -> RawSubscriber:
-        pool = create_pool(self._get_shard(channel).host)
-        subscriber = RawSubscriber(pool.make_connection, channel, on_payload, on_resubscribed)
+        pool = create_pool(self._get_shard(channel or "").host)
+        channels = [] if channel is None else [channel]
+        subscriber = RawSubscriber(pool.make_connection, channels, on_payload, on_resubscribed)
         self._raw.append(subscriber)
         return subscriber
 

@@ -1,4 +1,4 @@
-"""One subscription to one Redis channel that never gives up: raw hiredis receive.
+"""One connection that stays subscribed to its Redis channels: raw hiredis receive.
 
 redis-py makes the connection (address, TLS, password, unix socket, Sentinel); from then on its
 streams are read here, because parsing each message through the client costs more than everything
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import hiredis
@@ -37,30 +37,55 @@ MAX_BUFFER_BYTES: Final = 4 * 1_048_576
 
 
 class RawSubscriber:
-    """Hands the payloads of one channel to a function. Made by TokenChannelLayer.subscribe_raw.
+    """Hands the payloads of its channels to a function. Made by TokenChannelLayer.subscribe_raw.
 
-    `ready` is set while Redis has confirmed the subscription; `subscriptions` counts how often.
+    `ready` is set while Redis has confirmed all channels there were when the connection was made;
+    `subscriptions` counts how often. Channels may come and go later: `add`, `remove`.
     """
 
     def __init__(
         self,
         make_connection: Callable[[], Any],
-        channel: str,
+        channels: Iterable[str],
         on_payload: Callable[[bytes], None],
         on_resubscribed: Callable[[], None] | None,
     ) -> None:
         self.ready = asyncio.Event()
         self.subscriptions = 0
         self._make_connection = make_connection
-        self._channel = channel.encode()
+        # Each with the event that says that Redis has confirmed it, on this connection.
+        self._channels = {channel.encode(): asyncio.Event() for channel in channels}
         self._on_payload = on_payload
         self._on_resubscribed = on_resubscribed
         self._task: asyncio.Task[None] | None = None
+        self._writer: asyncio.StreamWriter | None = None
         self._heard_s = 0.0
 
     def start(self) -> None:
         """Begins to subscribe, in a task of its own."""
         self._task = asyncio.create_task(self._run(), name="token log subscription")
+
+    def add(self, channel: str) -> asyncio.Event:
+        """Subscribes to one more channel; the event is set while Redis has confirmed it.
+
+        Away or not: a connection that is made later begins with all channels. Never blocks.
+        """
+        name = channel.encode()
+        if name not in self._channels:
+            self._channels[name] = asyncio.Event()
+            self._tell(b"SUBSCRIBE", name)
+        return self._channels[name]
+
+    def remove(self, channel: str) -> None:
+        """Nothing more of this channel is wanted; what is under way may still come."""
+        if self._channels.pop(channel.encode(), None) is not None:
+            self._tell(b"UNSUBSCRIBE", channel.encode())
+            if self._writer is not None:
+                self._look_whether_ready()
+
+    def _tell(self, verb: bytes, *channels: bytes) -> None:
+        if self._writer is not None and channels:
+            self._writer.write(_command(verb, *channels))
 
     async def aclose(self) -> None:
         """Ends the subscription; nothing is handed over afterwards."""
@@ -87,7 +112,7 @@ class RawSubscriber:
                     "token log subscription failed", extra={"action": "subscription_lost"}
                 )
             finally:
-                self.ready.clear()
+                self._lost()
             raise_if_cancelled()
             failures = 1 if self.subscriptions > before else failures + 1
             first, longest = BACKOFF_S
@@ -101,7 +126,9 @@ class RawSubscriber:
             raise_if_cancelled()
             self._heard_s = asyncio.get_running_loop().time()
             writer: asyncio.StreamWriter = connection._writer
-            writer.write(_subscribe(self._channel))
+            self._writer = writer
+            self._tell(b"SUBSCRIBE", *self._channels)
+            self._look_whether_ready()
             ping = asyncio.create_task(self._keep_alive(writer))
             try:
                 await self._read(connection._reader)
@@ -109,6 +136,12 @@ class RawSubscriber:
                 ping.cancel()
         finally:
             await connection.disconnect(nowait=True)
+
+    def _lost(self) -> None:
+        self._writer = None
+        self.ready.clear()
+        for confirmed in self._channels.values():
+            confirmed.clear()
 
     async def _keep_alive(self, writer: asyncio.StreamWriter) -> None:
         """Asks for signs of life; cuts a connection that gives none, which ends its _read."""
@@ -137,10 +170,14 @@ class RawSubscriber:
                 raise ResponseError("Redis refused the subscription")
             if reply[0] == b"message":
                 self._safely(self._on_payload, reply[2])
-            elif reply[0] == b"subscribe":
-                self._confirmed()
+            elif reply[0] == b"subscribe" and (confirmed := self._channels.get(reply[1])):
+                confirmed.set()
+                self._look_whether_ready()
 
-    def _confirmed(self) -> None:
+    def _look_whether_ready(self) -> None:
+        """Once for each connection: when the last of its first channels is confirmed."""
+        if self.ready.is_set() or not all(one.is_set() for one in self._channels.values()):
+            return
         self.subscriptions += 1
         self.ready.set()
         if self.subscriptions > 1 and self._on_resubscribed is not None:
@@ -154,5 +191,6 @@ class RawSubscriber:
             logger.exception("token log subscriber failed", extra={"action": "payload_failed"})
 
 
-def _subscribe(channel: bytes) -> bytes:
-    return b"*2\r\n$9\r\nSUBSCRIBE\r\n$%d\r\n%s\r\n" % (len(channel), channel)
+def _command(*words: bytes) -> bytes:
+    parts = [b"$%d\r\n%s\r\n" % (len(word), word) for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join(parts)

@@ -50,7 +50,7 @@ class Log:
 async def _drain(viewer: Viewer, frames: list[Frame], parser: FrameParser, chunks: int) -> None:
     """Write up to `chunks` chunks, as far as there are any now."""
     for _ in range(chunks):
-        if chunk := await viewer._next_chunk():
+        if chunk := await viewer.take():
             frames += parser.feed(chunk)
 
 
