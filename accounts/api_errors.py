@@ -56,6 +56,10 @@ class MethodNotAllowed(errors.ApiError):
     code = "method_not_allowed"
     http_status = 405
 
+    def __init__(self, message: str | None = None, *, allow: str = "") -> None:
+        self.allow = allow
+        super().__init__(message)
+
 
 class UnsupportedMediaType(errors.ApiError):
     """Send the body as application/json."""
@@ -91,12 +95,14 @@ def json_response(error: errors.ApiError) -> JsonResponse:
 
 
 def headers_of(error: errors.ApiError) -> dict[str, str]:
-    """`Retry-After`, and `WWW-Authenticate` for a 401."""
+    """`Retry-After`; `WWW-Authenticate` for a 401; `Allow` for a 405, where DRF adds none."""
     headers = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     if error.http_status == 401:
         headers["WWW-Authenticate"] = REALM
+    if isinstance(error, MethodNotAllowed) and error.allow:
+        headers["Allow"] = error.allow
     return headers
 
 

@@ -1,4 +1,4 @@
-"""Who a request's user is, for views that only signed-in people reach."""
+"""What views ask of a request: who sent it, and its query."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ from typing import cast
 
 from rest_framework.request import Request
 
+from accounts.errors import InvalidRequest
 from accounts.models import User
 
 
 def signed_in_user(request: Request) -> User:
     """The user of an API request that has passed `IsAuthenticated`, which lets only users in."""
     return cast("User", request.user)
+
+
+def query_of(request: Request) -> dict[str, str]:
+    """The query. Raises InvalidRequest for a parameter that is there twice: which would count?"""
+    for name, values in request.query_params.lists():
+        if len(values) > 1:
+            raise InvalidRequest("This parameter is there twice.", param=name)
+    return request.query_params.dict()

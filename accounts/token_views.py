@@ -19,7 +19,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts import rate_limits, tokens
+from accounts import openapi, rate_limits, tokens
 from accounts.models import ApiToken
 from accounts.permissions import SessionOnly
 from accounts.requests import signed_in_user
@@ -80,6 +80,7 @@ class SessionView(APIView):
     permission_classes = (IsAuthenticated, SessionOnly)
 
 
+@openapi.tokens_schema(TokenBody)
 @method_decorator(never_cache, name="dispatch")
 class TokensView(SessionView):
     """`/v1/tokens`: the API tokens that can be used, and a new one."""
@@ -103,6 +104,7 @@ class TokensView(SessionView):
 class TokenView(SessionView):
     """`/v1/tokens/{t}`."""
 
+    @openapi.revoke_token_schema
     def delete(self, request: Request, token: str) -> Response:
         tokens.revoke(tokens.access(signed_in_user(request), token))
         return Response(status=204)
@@ -112,6 +114,7 @@ class TokenView(SessionView):
 class RotateTokenView(SessionView):
     """`POST /v1/tokens/{t}:rotate`."""
 
+    @openapi.rotate_token_schema(RotateBody)
     def post(self, request: Request, token: str) -> Response:
         user = signed_in_user(request)
         old = tokens.access(user, token)

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import drf_spectacular_sidecar
 from django.conf import settings
 from django.contrib.staticfiles.finders import BaseFinder
 from django.contrib.staticfiles.storage import staticfiles_storage
@@ -30,6 +31,11 @@ NPM_MODULES = {
 }
 NPM_EXTRA_FILES = ("marked/lib/marked.esm.js.map",)
 NPM_PREFIX = "npm/"
+SWAGGER_UI = Path(drf_spectacular_sidecar.__file__).parent.joinpath(
+    "static", "drf_spectacular_sidecar", "swagger-ui-dist"
+)
+# The stylesheet names its map; the sidecar's other 8 MB (Redoc, maps) are needed by nobody.
+SWAGGER_UI_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "swagger-ui.css.map")
 # package.json's "imports" gives `#js/models/x.js` to Node too, so tests import by the same names.
 OWN_PREFIX = "#js/"
 
@@ -38,16 +44,24 @@ def node_modules() -> Path:
     return Path(settings.BASE_DIR) / "node_modules"
 
 
-class NodeModulesFinder(BaseFinder):
-    """Finds exactly the files named above, as `npm/<package>/…`; the rest stays private."""
+class ListedFiles(BaseFinder):
+    """Finds exactly the named files, as `<prefix>/…`; what lies beside them stays private."""
+
+    prefix: str
 
     def __init__(self, app_names: Any = None, *args: Any, **kwargs: Any) -> None:
-        self.storage = FileSystemStorage(location=node_modules())
-        self.storage.prefix = NPM_PREFIX.rstrip("/")  # type: ignore[attr-defined]  # read by collectstatic
+        self.storage = FileSystemStorage(location=self.root())
+        self.storage.prefix = self.prefix.rstrip("/")  # type: ignore[attr-defined]  # read by collectstatic
         super().__init__(*args, **kwargs)
 
+    def root(self) -> Path:
+        raise NotImplementedError
+
+    def names(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        missing = [name for name in npm_files() if not (node_modules() / name).is_file()]
+        missing = [name for name in self.names() if not (self.root() / name).is_file()]
         if not missing:
             return []
         return [
@@ -59,16 +73,40 @@ class NodeModulesFinder(BaseFinder):
         ]
 
     def find(self, path: str, find_all: bool = False, **kwargs: Any) -> Any:
-        name = path.removeprefix(NPM_PREFIX)
-        known = path.startswith(NPM_PREFIX) and name in npm_files()
-        if not known or not (node_modules() / name).is_file():
+        name = path.removeprefix(self.prefix)
+        known = path.startswith(self.prefix) and name in self.names()
+        if not known or not (self.root() / name).is_file():
             return []  # Django's word for "not here"
-        found = str(node_modules() / name)
+        found = str(self.root() / name)
         return [found] if find_all else found
 
     def list(self, ignore_patterns: Iterable[str] | None) -> Iterator[tuple[str, Storage]]:
-        for name in npm_files():
+        for name in self.names():
             yield name, self.storage
+
+
+class NodeModulesFinder(ListedFiles):
+    """The npm modules of the page, as `npm/<package>/…`."""
+
+    prefix = NPM_PREFIX
+
+    def root(self) -> Path:
+        return node_modules()
+
+    def names(self) -> tuple[str, ...]:
+        return npm_files()
+
+
+class SwaggerUIFinder(ListedFiles):
+    """Swagger UI, from drf-spectacular's sidecar, as `swagger-ui/…`."""
+
+    prefix = "swagger-ui/"
+
+    def root(self) -> Path:
+        return SWAGGER_UI
+
+    def names(self) -> tuple[str, ...]:
+        return SWAGGER_UI_FILES
 
 
 def npm_files() -> tuple[str, ...]:

@@ -34,6 +34,7 @@ INSTALLED_APPS = [
     "servestatic.runserver_nostatic",
     "django.contrib.staticfiles",
     "rest_framework",
+    "drf_spectacular",
     "channels",
     "csp",
     "accounts",
@@ -48,6 +49,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "chatproject.health.Readiness",  # first: probes name no host of ours
     "django.middleware.security.SecurityMiddleware",
+    "chatproject.api_headers.NoStore",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -192,6 +194,7 @@ STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "chatproject.esm.NodeModulesFinder",
+    "chatproject.esm.SwaggerUIFinder",
 ]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
@@ -238,8 +241,20 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "accounts.parsers.JsonOrEventStream",
     "EXCEPTION_HANDLER": "accounts.api_errors.exception_handler",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS is a method like others: 405 with Allow
     "UNAUTHENTICATED_USER": None,
     "COMPACT_JSON": True,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": f"{PRODUCT_NAME} API",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/v1/",
+    "COMPONENT_SPLIT_PATCH": False,
+    "SERVE_INCLUDE_SCHEMA": True,
+    "PREPROCESSING_HOOKS": ["chatproject.openapi.add_streams"],
+    "POSTPROCESSING_HOOKS": ["chatproject.openapi.finish_schema"],
 }
 
 # --- generation -----------------------------------------------------------------------------------

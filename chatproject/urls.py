@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path
 
-from chatproject import pages
+from chatproject import openapi, pages
 
 urlpatterns = [
     path("admin/", admin.site.urls),
@@ -13,6 +13,8 @@ urlpatterns = [
     path("v1/", include("accounts.api_urls")),
     path("v1/", include("conversations.urls")),
     path("v1/", include("generation.urls")),
+    path("v1/schema", openapi.SchemaView.as_view(), name="schema"),
+    path("api", openapi.api_page, name="api"),
     path("", pages.shell, name="home"),
     path("c/<str:c_id>", pages.shell, name="conversation"),
 ]

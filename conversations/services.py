@@ -257,6 +257,12 @@ def purgeable(deleted_before: datetime) -> QuerySet[Conversation]:
     )
 
 
+def change_conversation_of(user: User, message_id: UUID) -> None:
+    """The page that shows the user's message changes; nothing happens where it is not theirs."""
+    of_message = Message.objects.filter(pk=message_id, owner_id=user.pk).values("conversation_id")
+    Conversation.objects.filter(pk__in=of_message).update(revision=F("revision") + 1)
+
+
 def set_feedback(message: Message, user: User, rating: str, reason: str) -> Feedback:
     """Put this in place of what the user thought before. The message's row is locked (its door)."""
     now = timezone.now()

@@ -13,9 +13,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.models import User
-from accounts.requests import signed_in_user
+from accounts.requests import query_of, signed_in_user
 from conversations.access import access_conversation
 from conversations.conditional import check_match
+from conversations.openapi import conversations_schema
 from conversations.selectors import item_of, list_conversations
 from conversations.serializers import CreateBody, ListQuery, RenameBody, conversation_item
 from conversations.services import create_conversation, rename
@@ -24,11 +25,12 @@ TEMPORARY_FOR = timedelta(hours=24)
 """A temporary conversation lasts a working day, so that it survives a reload and a night."""
 
 
+@conversations_schema
 class ConversationsView(APIView):
     """`/v1/conversations`: the list, and a new one."""
 
     def get(self, request: Request) -> Response:
-        query = ListQuery(data=request.query_params.dict())
+        query = ListQuery(data=query_of(request))
         query.is_valid(raise_exception=True)
         wanted = query.validated_data
         page = list_conversations(signed_in_user(request), wanted["cursor"], wanted["limit"])

@@ -19,6 +19,8 @@ def give_feedback(user: User, message: str, rating: str | None, reason: str) -> 
     # First: a reply that ends between the two look-ups is then stored already.
     if run := runs.live_run_of_own(user, message_id):
         raise runs.live_error(run, "message")
+    # Before the message is locked: a purge takes the two locks in this order too.
+    services.change_conversation_of(user, message_id)
     reply = access.access_reply(user, message_id)
     if rating is None:
         services.clear_feedback(reply, user)

@@ -15,9 +15,9 @@ from accounts.ids import external_id
 from accounts.live import live_credential
 from accounts.models import User
 from accounts.parsers import accepts_event_stream
-from accounts.requests import signed_in_user
+from accounts.requests import query_of, signed_in_user
 from conversations import access, selectors
-from conversations.conditional import etag_of
+from conversations.conditional import etag_of, is_unchanged
 from conversations.models import Conversation
 from conversations.serializers import (
     ActiveLeafBody,
@@ -30,7 +30,7 @@ from conversations.serializers import (
 )
 from conversations.tree import Node, Versions
 from conversations.views import rename_view_body
-from generation import payloads, runs
+from generation import openapi, payloads, runs
 from generation.catalogue import models_for
 from generation.continuation import continue_reply
 from generation.deletion import delete, restore
@@ -108,6 +108,7 @@ class RunBeginView(APIView):
 class SendView(RunBeginView):
     """`POST /v1/conversations/{c}/messages`; `new` for {c} makes the conversation too."""
 
+    @openapi.send_schema
     def post(self, request: Request, conversation: str) -> Response | GatewayResponse:
         wanted = None if conversation == "new" else conversation
         run = send(signed_in_user(request), send_request(wanted, request.data, _key(request)))
@@ -117,6 +118,7 @@ class SendView(RunBeginView):
 class RegenerateView(RunBeginView):
     """`POST /v1/conversations/{c}/messages/{m}:regenerate`: a new version of the reply."""
 
+    @openapi.regenerate_schema
     def post(self, request: Request, conversation: str, message: str) -> Response | GatewayResponse:
         wanted = regenerate_request(conversation, message, request.data, _key(request))
         return self.begun(request, regenerate(signed_in_user(request), wanted))
@@ -125,16 +127,18 @@ class RegenerateView(RunBeginView):
 class ContinueView(RunBeginView):
     """`POST /v1/conversations/{c}/messages/{m}:continue`: a new version that goes on with {m}."""
 
+    @openapi.continue_schema
     def post(self, request: Request, conversation: str, message: str) -> Response | GatewayResponse:
         wanted = continue_request(conversation, message, request.data, _key(request))
         return self.begun(request, continue_reply(signed_in_user(request), wanted))
 
 
+@openapi.conversation_schema
 class ConversationView(APIView):
     """`GET /v1/conversations/{c}`: the active branch from the leaf up; rename; delete."""
 
     def get(self, request: Request, conversation: str) -> Response:
-        query = ThreadQuery(data=request.query_params.dict())
+        query = ThreadQuery(data=query_of(request))
         query.is_valid(raise_exception=True)
         wanted = query.validated_data
         row = access.access_conversation(signed_in_user(request), conversation)
@@ -144,6 +148,9 @@ class ConversationView(APIView):
         live = runs.live_runs_of(row.id)
         # After the live runs: one that ends in between is then seen as both, never as neither.
         row.refresh_from_db(fields=["active_leaf_id", "revision"])
+        tag = {"ETag": etag_of(row.revision, [(run.id, run.status) for run in live])}
+        if is_unchanged(request.headers.get("If-None-Match"), tag["ETag"]):
+            return Response(status=304, headers=tag)
         page = selectors.messages_page(
             row,
             row.active_leaf_id,
@@ -152,7 +159,7 @@ class ConversationView(APIView):
             live=[Node(run.reply_id, run.parent_id, "assistant") for run in live],
         )
         detail = _detail(signed_in_user(request), row, page, live)
-        return Response(detail, headers={"ETag": etag_of(row.revision)})
+        return Response(detail, headers=tag)
 
     def patch(self, request: Request, conversation: str) -> Response:
         user, body = signed_in_user(request), _body(request)
@@ -166,6 +173,7 @@ class ConversationView(APIView):
 class RestoreView(APIView):
     """`POST /v1/conversations/{c}:restore`: undo a delete, until the purge."""
 
+    @openapi.restore_schema
     def post(self, request: Request, conversation: str) -> Response:
         row = restore(signed_in_user(request), conversation)
         return Response(conversation_item(selectors.item_of(row)))
@@ -174,6 +182,7 @@ class RestoreView(APIView):
 class ActiveLeafView(APIView):
     """`PUT /v1/conversations/{c}/active_leaf`: show the newest leaf below a message."""
 
+    @openapi.active_leaf_schema
     def put(self, request: Request, conversation: str) -> Response:
         body = ActiveLeafBody(data=request.data)
         body.is_valid(raise_exception=True)
@@ -186,6 +195,7 @@ class ActiveLeafView(APIView):
 class FeedbackView(APIView):
     """`POST /v1/messages/{m}/feedback`: replaces what was said before; null takes it back."""
 
+    @openapi.feedback_schema
     def post(self, request: Request, message: str) -> Response:
         body = FeedbackBody(data=request.data)
         body.is_valid(raise_exception=True)
@@ -243,6 +253,7 @@ def _live_run(run: Run, versions: Versions | None) -> dict[str, object]:
 class RunView(APIView):
     """`GET /v1/runs/{g}`: status, position in the queue, timings."""
 
+    @openapi.run_schema
     def get(self, request: Request, run: str) -> Response:
         row = runs.access_run(signed_in_user(request), run)
         return Response(payloads.run_payload(row, _position(row)))
@@ -260,6 +271,7 @@ def _position(row: Run) -> int | None:
 class StopView(APIView):
     """`POST /v1/runs/{g}:stop`: answers when the run has ended, or 202 after 2 s."""
 
+    @openapi.stop_schema
     def post(self, request: Request, run: str) -> GatewayResponse:
         row = request_stop(signed_in_user(request), run)
         return RunEndResponse(EndPlan(row.external_id, row.pool_id))
@@ -268,6 +280,7 @@ class StopView(APIView):
 class ModelsView(APIView):
     """`GET /v1/models`: what I may choose, in OpenAI's list shape plus our fields."""
 
+    @openapi.models_schema
     def get(self, request: Request) -> Response:
         models = models_for(signed_in_user(request))
         return Response({"object": "list", "data": [_model(model) for model in models]})

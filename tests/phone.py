@@ -23,6 +23,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from tests.api_schema import check_answer, check_event
+
 PATIENCE_S = 45.0
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # loading certificates takes longer than a call
 JUMPS = frozenset({"snapshot", "retract", "done"})
@@ -192,6 +194,7 @@ class Phone:
         else:
             self._move(frame)
         self.frames.append(frame)
+        self._check(frame)
         match frame.name:
             case "start":
                 self.start = frame.data
@@ -213,6 +216,11 @@ class Phone:
             case other:
                 raise AssertionError(f"unknown event {other}")
         self.news.set()
+
+    @staticmethod
+    def _check(frame: Frame) -> None:
+        if frame.name != "delta":  # there are thousands, and all they hold is a text
+            check_event(frame.name, frame.data)
 
     def _move(self, frame: Frame) -> None:
         run, _, digits = str(frame.id).partition(":")
@@ -318,11 +326,16 @@ class Phone:
 def call(
     method: str, url: str, headers: Headers, body: object = None, **options: Any
 ) -> httpx.Response:
-    """One ordinary API call."""
+    """One ordinary API call; its answer is as `/v1/schema` says."""
     content: dict[str, Any] = {} if body is None else {"json": body}
-    return httpx.request(
+    answer = httpx.request(
         method, url, headers=headers, verify=NO_TLS, timeout=PATIENCE_S, **content, **options
     )
+    path = answer.request.url.raw_path.decode()
+    if path.startswith("/v1/") and answer.status_code != 405:
+        kind = answer.headers.get("content-type", "")
+        check_answer(method, path, answer.status_code, kind, answer.content)
+    return answer
 
 
 def post_message(

@@ -86,7 +86,7 @@ def plan_resume(method: str, headers: list[tuple[bytes, bytes]], run: str) -> St
     Raises NotSignedIn, NotFound, or InvalidRequest for a cursor that is none of this run.
     """
     if method != "GET":
-        raise MethodNotAllowed
+        raise MethodNotAllowed(allow="GET")
     credential = credential_of_request(headers)
     if credential is None:
         raise NotSignedIn

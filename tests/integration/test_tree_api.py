@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +17,9 @@ from conversations.models import Conversation, Feedback, Message
 from conversations.services import create_conversation
 from generation import chores, runs
 from generation.models import IdempotencyKey, Model, Run
+from generation.run_response import GatewayResponse
 from generation.tasks import purge
+from tests.api_schema import check_answer
 from tests.integration.conversation_rows import make_messages, make_thread
 from tests.integration.tree_room import (
     answered,
@@ -55,7 +57,12 @@ def api(people: People) -> Client:
 def call(client: Client, method: str, path: str, body: object = None, **headers: str) -> Any:
     content = b"" if body is None else json.dumps(body).encode()
     kind = "application/json"
-    return client.generic(method, f"/v1/{path}", content, content_type=kind, headers=headers)
+    answer: Any = client.generic(method, f"/v1/{path}", content, content_type=kind, headers=headers)
+    given = answer.headers.get("Content-Type", "")
+    if isinstance(answer, GatewayResponse):
+        return answer  # a plan; the gateway would write the body
+    check_answer(method, f"/v1/{path}", answer.status_code, given, answer.content)
+    return answer
 
 
 def error_of(response: Any, status: int) -> dict[str, Any]:
@@ -397,6 +404,48 @@ def test_conditional_writes(api: Client, people: People, method: str) -> None:
     assert fresh != etag
     done = call(api, method, path, body, **{"If-Match": f'"x", {fresh}'})
     assert done.status_code == (204 if method == "DELETE" else 200)
+
+
+def test_conditional_reads(api: Client, people: People) -> None:
+    """304 as long as the page would show the same, and never longer."""
+    run = answered(people.owner.user)
+    path = path_of(run)
+
+    def read(etag: str = "") -> tuple[int, str]:
+        answer = call(api, "GET", path, **({"If-None-Match": etag} if etag else {}))
+        assert bool(answer.content) is (answer.status_code == 200)
+        assert answer.headers["Cache-Control"] == "no-store"
+        return answer.status_code, answer.headers["ETag"]
+
+    etag = read()[1]
+    for same in (etag, f"W/{etag}", f'"x", {etag}', "*"):
+        assert read(same) == (304, etag)
+    for other in ('"x"', "nonsense", '"', ""):
+        assert read(other or '""') == (200, etag)
+    again: list[Run] = []
+    begin = of_message(run, run.parent_id, "regenerate")
+    changes: list[Callable[[], Any]] = [
+        lambda: call(api, "POST", f"messages/{message_id(run.reply_id)}/feedback", UP),
+        lambda: call(api, "POST", f"messages/{message_id(run.reply_id)}/feedback", NONE),
+        lambda: call(api, "PATCH", path, {"title": "mine"}),
+        lambda: again.append(run_of(call(api, "POST", begin))),
+        lambda: claim(again[0]),
+        lambda: finish(again[0]),
+        lambda: call(api, "PUT", f"{path}/active_leaf", {"message": message_id(run.reply_id)}),
+    ]
+    for change in changes:
+        change()
+        status, fresh = read(etag)
+        assert (status, fresh != etag) == (200, True), change
+        etag = fresh
+        assert read(etag) == (304, etag)
+        # Also while an answer is written, it can be written back to what was seen.
+        assert call(api, "PATCH", path, {"title": ""}, **{"If-Match": etag}).status_code == 400
+    stranger = Client(headers=bearer(people.other))
+    assert call(stranger, "GET", path, **{"If-None-Match": etag}).status_code == 404
+
+
+UP, NONE = {"rating": "up"}, {"rating": None}
 
 
 def test_a_title_of_64_kib(api: Client, people: People) -> None:

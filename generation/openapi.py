@@ -1,0 +1,424 @@
+"""How `/v1/schema` describes runs, streams and the tree: the shapes that views and payloads write.
+
+Nothing here runs when a call is served. Tests hold real answers against these shapes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    extend_schema,
+    extend_schema_view,
+)
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.openapi import (
+    ERROR_CODES,
+    IDEMPOTENCY_KEY,
+    IF_MATCH,
+    IdChars,
+    example_id,
+    header,
+    id_in_path,
+    id_schema,
+)
+from conversations import openapi as conversations
+from conversations.serializers import ActiveLeafBody, FeedbackBody, RenameBody, ThreadQuery
+from generation.payloads import ERRORS
+from generation.run_state import LIVE, STATUS_OF_FINISH, STATUSES
+from generation.serializers import RegenerateSerializer, SendSerializer
+
+RUN: Final = id_in_path("run", "g")
+CONVERSATION_OR_NEW: Final = OpenApiParameter(
+    "conversation",
+    {"type": "string", "pattern": "^(new|c_[0-9a-f]{32})$"},
+    OpenApiParameter.PATH,
+    description="`new` makes a conversation with this message.",
+    examples=[OpenApiExample("a new one", "new")],
+)
+LAST_EVENT_ID: Final = header(
+    "Last-Event-ID",
+    "The last id you saw, `<run>:<seq>`: the stream goes on exactly there. Left out: from the "
+    "start.",
+    pattern="^g_[0-9a-f]{32}:(0|[1-9][0-9]{0,14})$",
+)
+IF_NONE_MATCH: Final = header(
+    "If-None-Match", "An `ETag` that you were given: 304 where nothing has changed since."
+)
+
+BEGINS: Final = [
+    "text_destroyed",
+    "run_live",
+    "idempotency_key_reused",
+    "queue_full",
+    "too_many_live_runs",
+    "too_many_streams",
+]
+"""What send, regenerate and continue have in common."""
+
+
+class Usage(serializers.Serializer[Any]):
+    """Tokens of a run."""
+
+    prompt_tokens = serializers.IntegerField(min_value=0)
+    cached_tokens = serializers.IntegerField(min_value=0)
+    output_tokens = serializers.IntegerField(min_value=0)
+
+
+class RunError(serializers.Serializer[Any]):
+    """Why an answer broke off; what was written is kept."""
+
+    code = serializers.ChoiceField(choices=sorted(ERRORS))
+    message = serializers.CharField()
+    retryable = serializers.BooleanField()
+
+
+class Run(serializers.Serializer[Any]):
+    """One attempt at an answer."""
+
+    id = IdChars("g")
+    conversation = IdChars("c")
+    user_msg = IdChars("m")
+    reply_msg = IdChars("m")
+    status = serializers.ChoiceField(choices=STATUSES)
+    finish = serializers.ChoiceField(choices=sorted(STATUS_OF_FINISH), allow_null=True)
+    error = RunError(allow_null=True)
+    model = serializers.CharField()
+    position = serializers.IntegerField(
+        min_value=1, allow_null=True, help_text="In the queue, from 1; null once it is not queued."
+    )
+    usage = Usage()
+    queued_at = serializers.DateTimeField()
+    claimed_at = serializers.DateTimeField(allow_null=True)
+    first_text_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+
+class RunOfReply(serializers.Serializer[Any]):
+    """The run that wrote a reply."""
+
+    id = IdChars("g")
+    status = serializers.ChoiceField(choices=STATUSES)
+    finish = serializers.ChoiceField(choices=sorted(STATUS_OF_FINISH), allow_null=True)
+    model = serializers.CharField()
+    usage = Usage()
+
+
+class LiveRun(serializers.Serializer[Any]):
+    """An answer that is being written."""
+
+    id = IdChars("g")
+    reply_id = IdChars("m")
+    parent_id = IdChars("m")
+    status = serializers.ChoiceField(choices=sorted(LIVE))
+    model = serializers.CharField()
+    versions = conversations.Versions(allow_null=True)
+
+
+class Message(conversations.MessageBase):
+    """A message of the active branch; `run` and `feedback` are those of a reply."""
+
+    run = RunOfReply(allow_null=True)
+    feedback = conversations.Feedback(allow_null=True)
+
+
+class ConversationDetail(conversations.Conversation):
+    """A conversation with a page of its active branch, oldest message first."""
+
+    messages = Message(many=True)
+    has_more_before = serializers.BooleanField()
+    before = IdChars("m", allow_null=True, help_text="For the page above; null at the root.")
+    live_runs = LiveRun(many=True)
+
+
+class Model(serializers.Serializer[Any]):
+    """A model that you may choose."""
+
+    id = serializers.CharField()
+    object = serializers.ChoiceField(choices=["model"])
+    created = serializers.IntegerField()
+    owned_by = serializers.CharField()
+    title = serializers.CharField()
+    default = serializers.BooleanField()
+    context_tokens = serializers.IntegerField(min_value=1)
+
+
+class ModelList(serializers.Serializer[Any]):
+    """OpenAI's list shape."""
+
+    object = serializers.ChoiceField(choices=["list"])
+    data = Model(many=True)  # type: ignore[assignment]  # a field, as OpenAI names it
+
+
+# --- the events of a stream -----------------------------------------------------------------------
+
+_TEXT: Final = {"text": {"type": "string"}}
+EVENTS: Final[dict[str, tuple[str, dict[str, Any], list[str]]]] = {
+    "start": (
+        "Always first; its id ends in 1.",
+        {
+            "run": id_schema("g"),
+            "user_msg": id_schema("m"),
+            "reply_msg": id_schema("m"),
+            "conversation": id_schema("c"),
+            "model": {"type": "string"},
+        },
+        [],
+    ),
+    "notice": (
+        "Something worth knowing; `queued` tells the place in the queue and has no id.",
+        {
+            "code": {"type": "string"},
+            **_TEXT,
+            "position": {"type": "integer", "minimum": 1},
+            "eta_s": {"type": ["number", "null"]},
+        },
+        ["position", "eta_s"],
+    ),
+    "delta": ("Append this text.", _TEXT, []),
+    "snapshot": ("The whole answer so far: replace what you have.", _TEXT, []),
+    "retract": ("A message in place of the answer: replace what you have.", _TEXT, []),
+    "error": (
+        "The answer broke off; what was written is kept, and `done` follows.",
+        {
+            "code": {"type": "string", "enum": sorted(ERRORS)},
+            "message": {"type": "string"},
+            "retryable": {"type": "boolean"},
+        },
+        [],
+    ),
+    "done": (
+        "Always last.",
+        {
+            "finish": {"type": "string", "enum": sorted(STATUS_OF_FINISH)},
+            "usage": {"$ref": "#/components/schemas/Usage"},
+            "active_leaf": {"oneOf": [id_schema("m"), {"type": "null"}]},
+        },
+        [],
+    ),
+}
+"""name → (what it means, the properties of its data, those that may be missing)."""
+
+
+def event_components() -> dict[str, dict[str, Any]]:
+    """`StartEvent` … `DoneEvent`: the schema of each event's data."""
+    return {
+        f"{name.title()}Event": {
+            "type": "object",
+            "description": meaning,
+            "properties": properties,
+            "required": [key for key in properties if key not in optional],
+        }
+        for name, (meaning, properties, optional) in EVENTS.items()
+    }
+
+
+def _events_schema() -> dict[str, Any]:
+    lines = [f"- `{name}` (`{name.title()}Event`): {EVENTS[name][0]}" for name in EVENTS]
+    text = (
+        "Server-sent events. Each has `id: <run>:<seq>`, a name, and JSON data on one line; the "
+        "stream begins with `retry:`, and a comment line breaks ten seconds of silence.\n\n"
+    )
+    return {
+        "type": "string",
+        "description": text + "\n".join(lines),
+        "x-events": {
+            name: {"$ref": f"#/components/schemas/{name.title()}Event"} for name in EVENTS
+        },
+    }
+
+
+STREAM: Final = _events_schema()
+_G: Final = example_id("g")
+STREAM_EXAMPLE: Final = OpenApiExample(
+    "events",
+    f"retry: 2000\n\nid: {_G}:1\nevent: start\n"
+    f'data: {{"run":"{_G}","user_msg":"{example_id("m")}","reply_msg":"{example_id("m")}",'
+    f'"conversation":"{example_id("c")}","model":"demo"}}\n\n'
+    f'id: {_G}:2\nevent: delta\ndata: {{"text":"Hel"}}\n\n',
+    media_type="text/event-stream",
+    response_only=True,
+)
+RUN_EXAMPLE: Final = OpenApiExample(
+    "queued",
+    {
+        "id": _G,
+        "conversation": example_id("c"),
+        "user_msg": example_id("m"),
+        "reply_msg": example_id("m"),
+        "status": "queued",
+        "finish": None,
+        "error": None,
+        "model": "demo",
+        "position": None,
+        "usage": {"prompt_tokens": 0, "cached_tokens": 0, "output_tokens": 0},
+        "queued_at": "2026-11-29T19:26:34.021400Z",
+        "claimed_at": None,
+        "first_text_at": None,
+        "finished_at": None,
+    },
+    response_only=True,
+    status_codes=["202"],
+    media_type="application/json",
+)
+_BEGUN: Final[Any] = {(200, "text/event-stream"): STREAM, (202, "application/json"): Run}
+_BEGIN_TEXT: Final = (
+    "With `Accept: text/event-stream` the answer streams; else 202 with the run, whose stream is "
+    "at `/v1/runs/{run}/stream`."
+)
+
+
+# --- the calls ------------------------------------------------------------------------------------
+
+send_schema = extend_schema(
+    operation_id="send",
+    tags=["messages"],
+    summary="Send a message and have it answered",
+    description=_BEGIN_TEXT
+    + " An edit is a send whose `parent_id` is the edited message's parent.",
+    parameters=[CONVERSATION_OR_NEW, IDEMPOTENCY_KEY],
+    request=SendSerializer,
+    responses=_BEGUN,
+    examples=[
+        OpenApiExample("a first message", {"content": "What is a fugue?"}, request_only=True),
+        RUN_EXAMPLE,
+        STREAM_EXAMPLE,
+    ],
+    extensions={ERROR_CODES: ["unknown_model", "invalid_parent", *BEGINS]},
+)
+regenerate_schema = extend_schema(
+    operation_id="regenerate",
+    tags=["messages"],
+    summary="Have a message answered once more",
+    description=_BEGIN_TEXT,
+    parameters=[conversations.CONVERSATION, conversations.MESSAGE, IDEMPOTENCY_KEY],
+    request=RegenerateSerializer,
+    responses=_BEGUN,
+    examples=[RUN_EXAMPLE, STREAM_EXAMPLE],
+    extensions={ERROR_CODES: ["unknown_model", "invalid_parent", *BEGINS]},
+)
+continue_schema = extend_schema(
+    operation_id="continueReply",
+    tags=["messages"],
+    summary="Go on with a reply that was cut, stopped or interrupted",
+    description=_BEGIN_TEXT,
+    parameters=[conversations.CONVERSATION, conversations.MESSAGE, IDEMPOTENCY_KEY],
+    request=None,
+    responses=_BEGUN,
+    examples=[RUN_EXAMPLE, STREAM_EXAMPLE],
+    extensions={ERROR_CODES: ["unknown_model", "not_continuable", *BEGINS]},
+)
+conversation_schema = extend_schema_view(
+    get=extend_schema(
+        operation_id="getConversation",
+        tags=["conversations"],
+        summary="A page of the active branch, from the leaf up",
+        parameters=[
+            conversations.CONVERSATION,
+            ThreadQuery,
+            IF_NONE_MATCH,
+            conversations.ETAG,
+        ],
+        responses={200: ConversationDetail, 304: None},
+    ),
+    patch=extend_schema(
+        operation_id="renameConversation",
+        tags=["conversations"],
+        summary="Rename",
+        parameters=[conversations.CONVERSATION, IF_MATCH],
+        request=RenameBody,
+        responses={200: conversations.Conversation},
+        examples=[conversations.CONVERSATION_EXAMPLE],
+        extensions={ERROR_CODES: ["text_destroyed"]},
+    ),
+    delete=extend_schema(
+        operation_id="deleteConversation",
+        tags=["conversations"],
+        summary="Delete: gone everywhere at once, purged later",
+        parameters=[conversations.CONVERSATION, IF_MATCH],
+        responses={204: None},
+    ),
+)
+restore_schema = extend_schema(
+    operation_id="restoreConversation",
+    tags=["conversations"],
+    summary="Undo a delete, until the purge",
+    parameters=[conversations.CONVERSATION],
+    request=None,
+    responses={200: conversations.Conversation},
+    examples=[conversations.CONVERSATION_EXAMPLE],
+)
+active_leaf_schema = extend_schema(
+    operation_id="switchVersion",
+    tags=["conversations"],
+    summary="Show the newest leaf below a message",
+    parameters=[conversations.CONVERSATION, IF_MATCH, conversations.ETAG],
+    request=ActiveLeafBody,
+    responses={200: conversations.Conversation},
+    examples=[
+        OpenApiExample("a version", {"message": example_id("m")}, request_only=True),
+        conversations.CONVERSATION_EXAMPLE,
+    ],
+    extensions={ERROR_CODES: ["run_live"]},
+)
+feedback_schema = extend_schema(
+    operation_id="giveFeedback",
+    tags=["messages"],
+    summary="Say what you think of a reply",
+    description="In place of what you said before; a rating of null takes it back.",
+    parameters=[conversations.MESSAGE],
+    request=FeedbackBody,
+    responses={200: conversations.FeedbackGiven},
+    examples=[OpenApiExample("good", {"rating": "up", "reason": "Clear"}, request_only=True)],
+    extensions={ERROR_CODES: ["run_live", "text_destroyed"]},
+)
+run_schema = extend_schema(
+    operation_id="getRun",
+    tags=["runs"],
+    summary="Status, place in the queue, timings",
+    parameters=[RUN],
+    responses={200: Run},
+)
+stop_schema = extend_schema(
+    operation_id="stopRun",
+    tags=["runs"],
+    summary="Stop an answer and keep what was written",
+    description="200 once it has ended, 202 where that takes over two seconds. Stopping twice, or "
+    "an ended run, changes nothing.",
+    parameters=[RUN],
+    request=None,
+    responses={200: Run, 202: Run},
+)
+models_schema = extend_schema(
+    operation_id="listModels",
+    tags=["models"],
+    summary="The models you may choose",
+    responses={200: ModelList},
+)
+
+
+class StreamView(APIView):
+    """Stands for `GET /v1/runs/{run}/stream`, which `gateway.consumers` serves without Django."""
+
+    @extend_schema(
+        operation_id="streamRun",
+        tags=["runs"],
+        summary="The events of a run, from the start or after a cursor",
+        description="Whatever dropped, on any web process. A run that ended long ago gives its "
+        "whole text as one `snapshot` without id, then `done`.",
+        parameters=[RUN, LAST_EVENT_ID],
+        responses={(200, "text/event-stream"): STREAM, 204: None},
+        examples=[STREAM_EXAMPLE],
+        extensions={ERROR_CODES: ["too_many_streams"]},
+    )
+    def get(self, request: Request, run: str) -> Response:
+        raise NotImplementedError
+
+
+STREAM_PATH: Final = "/v1/runs/{run}/stream"
