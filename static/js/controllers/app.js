@@ -177,8 +177,7 @@ export class App {
   }
 
   #prepended(messages) {
-    this.thread.prepend(messages)
-    this.#drawEarlier()
+    this.thread.prepend(messages, () => this.#drawEarlier())
   }
 
   #added({ message, own }) {

@@ -40,6 +40,7 @@ export class Live {
   }
 
   #hinted({ kind, conversation }) {
+    if (kind === "look_again") return this.lookAtAll()
     if (kind === "conversation_gone") return this.onGone(conversation)
     if (!KINDS.has(kind)) return
     this.#changed.add(conversation)

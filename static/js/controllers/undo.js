@@ -31,6 +31,7 @@ export class Undo {
     }
     const { text, verb, label } = trashLine(offer)
     this.text.textContent = text
+    if (!verb && document.activeElement === this.button) this.dismiss.focus({ preventScroll: true })
     this.button.hidden = !verb
     this.button.textContent = label
     this.#say(text, verb)

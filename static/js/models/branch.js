@@ -27,12 +27,11 @@ export function compare(shown, rows) {
  * place there. Null where they do not part, or part above what is known.
  */
 export function parting(shown, rows) {
-  const known = new Set(rows.map((row) => row.id))
-  const at = shown.findIndex((message, index) => index > 0 && known.has(shown[index - 1].id) && !known.has(message.id))
-  if (at < 1) return null
-  const above = shown[at - 1].id
-  const instead = rows.find((row) => row.parent_id === above) ?? null
-  return { own: shown[at], instead }
+  const known = new Set(rows.map((row) => row.id)).add(null) // all begin at the root
+  const own = shown.find((message) => known.has(message.parentId) && !known.has(message.id))
+  if (!own) return null
+  const instead = rows.find((row) => row.parent_id === own.parentId) ?? null
+  return instead || own.parentId ? { own, instead } : null
 }
 
 /** The live run to show below a message: the newest. Ids rise with time. */

@@ -185,9 +185,10 @@ export class Conversation extends Emitter {
     if (!this.hasMoreBefore || this.loadingEarlier) return
     this.loadingEarlier = true
     const { before } = this
-    const page = await this.api.conversation(this.id, { before }).catch((error) => this.#earlierFailed(error))
+    const found = await this.api.conversation(this.id, { before }).catch((error) => error)
     this.loadingEarlier = false
-    if (page && before === this.before) this.#prepend(page)
+    if (found instanceof Error) this.#earlierFailed(found)
+    else if (before === this.before) this.#prepend(found)
   }
 
   #prepend(page) {
@@ -200,7 +201,6 @@ export class Conversation extends Emitter {
   #earlierFailed(error) {
     this.earlierError = error
     this.emit("earlierFailed")
-    return null
   }
 
   #show(detail) {
@@ -363,7 +363,7 @@ export class Conversation extends Emitter {
       send,
       run,
       after: reply.cursor,
-      onEvent: (event) => this.#take(reply, user, event),
+      onEvent: (event) => this.#take(reply, { send, user }, event),
       onLink: (link) => this.#linked(reply, link),
       ...this.streamOptions,
     })
@@ -374,10 +374,10 @@ export class Conversation extends Emitter {
     this.#unfollow(reply, stream, error, { send, user, cut, edited })
   }
 
-  #take(reply, user, event) {
+  #take(reply, asked, event) {
     const wasWriting = reply.phase === WRITING
     const textChanged = reply.apply(event)
-    if (event.name === "start") this.#started(reply, user, event.data)
+    if (event.name === "start") this.#started(reply, asked, event.data)
     if (event.name === "notice") this.notice = event.data
     if (event.name === "done") reply.leafAtEnd = event.data.active_leaf
     this.emit(textChanged ? "text" : "changed", { message: reply })
@@ -385,7 +385,7 @@ export class Conversation extends Emitter {
     this.emit("state")
   }
 
-  #started(reply, user, data) {
+  #started(reply, { send, user }, data) {
     this.#moves += 1
     // A send repeated after a reload may turn out to be in the thread already.
     if (user && this.messages.some((other) => other !== user && other.id === data.user_msg)) {
@@ -405,7 +405,8 @@ export class Conversation extends Emitter {
     if (this.leaving) return this.close()
     if (this.#stopWanted.delete(reply)) this.#stopRun(reply)
     // Its place among the versions is known by now, and so is what happened elsewhere meanwhile.
-    if (reply.versions || user?.versions || this.#lookAgain) this.look()
+    const placed = reply.versions || user?.versions
+    if ((send && placed) || this.#lookAgain) this.look()
   }
 
   #linked(reply, link) {

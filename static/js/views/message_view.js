@@ -142,10 +142,11 @@ class ReplyView {
     const note = finishNote(message.finish)
     const facts = [this.modelTitle(message.model), tokensText(message.usage)].filter(Boolean).join(" · ")
     return [
-      message.text && copyButton("Copy", message),
-      ...(message.id ? this.#actionButtons() : []),
       note && h("span", { class: "finish-note" }, note),
       !message.text && message.readable && h("span", { class: "finish-note" }, "Nothing was written"),
+      message.continuable && iconButton({ name: "forward", label: "Continue", "data-act": "continue", onclick: () => this.actions.onContinue(message) }),
+      message.text && copyButton("Copy", message),
+      ...(message.id ? this.#actionButtons() : []),
       facts && h("span", { class: "facts" }, facts),
     ]
   }
@@ -158,7 +159,6 @@ class ReplyView {
         menuButton({ act: "other-model", label: "Regenerate with another model", onclick: (event) => actions.onOtherModel(message, event.currentTarget) }),
       message.readable && this.#thumb("up", "Good answer"),
       message.readable && this.#thumb("down", "Bad answer"),
-      message.continuable && iconButton({ name: "forward", label: "Continue", "data-act": "continue", class: "quiet always", onclick: () => actions.onContinue(message) }),
     ]
   }
 

@@ -35,11 +35,15 @@ export class ThreadView {
     else this.#stay()
   }
 
-  /** Older messages go above; what the reader looks at stays where it is. */
-  prepend(messages) {
+  /**
+   * Older messages go above; what the reader looks at stays where it is.
+   * @param {() => void} andThen changes what stands above the list, in the same breath
+   */
+  prepend(messages, andThen) {
     const anchor = this.list.firstElementChild
     const topBefore = anchor?.getBoundingClientRect().top ?? 0
     this.list.prepend(...messages.map((message) => this.#view(message).element))
+    andThen()
     if (anchor) this.scroller.scrollTop += anchor.getBoundingClientRect().top - topBefore
   }
 
