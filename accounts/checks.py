@@ -1,16 +1,21 @@
-"""System checks of the keys: a wrong ring is explained at the start, not found out by a user."""
+"""System checks of keys, mail and identity providers.
+
+What is wrong is explained at the start, not found out by a user.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as CheckWarning
 from django.db import OperationalError, ProgrammingError
 from psycopg_pool import PoolTimeout
 
-from accounts import keys
+from accounts import keys, oidc, site
 from accounts.key_ring import InvalidKeyRing, parse_ring
 from accounts.routers import KEYS
 
@@ -39,6 +44,46 @@ def keys_database(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         problem = "KEYS_DATABASE_URL names the same database as DATABASE_URL."
         return [Error(problem, hint=HINT, id="accounts.E003")]
     return []
+
+
+@register()
+def identity_providers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """OIDC_PROVIDERS must be readable; until then nobody can sign in that way."""
+    try:
+        oidc.parse_providers(settings.OIDC_PROVIDERS)
+    except oidc.InvalidProviders as problem:
+        hint = "See docs/operations.md, Identity providers."
+        return [Error(str(problem), hint=hint, id="accounts.E010")]
+    return []
+
+
+@register()
+def site_address(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """SITE_URL must be an address and nothing more."""
+    parts = urlsplit(settings.SITE_URL)
+    if settings.SITE_URL and (
+        parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query
+    ):
+        return [
+            Error(
+                "SITE_URL must be an address without a path, as https://chat.example.org.",
+                id="accounts.E011",
+            )
+        ]
+    return []
+
+
+@register(deploy=True)
+def mail_server(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """In production people need mails to sign up and to choose a new password."""
+    found: list[CheckMessage] = []
+    if not settings.EMAIL_HOST:
+        text = "EMAIL_HOST is not set: nobody can confirm an address or reset a password."
+        found.append(CheckWarning(text, hint="See docs/operations.md, Mail.", id="accounts.W010"))
+    if not settings.SITE_URL:
+        text = f"SITE_URL is not set: links in mails begin with {site.site_url()}."
+        found.append(CheckWarning(text, hint="SITE_URL=https://…", id="accounts.W011"))
+    return found
 
 
 @register(Tags.database)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from allauth.account import forms as allauth_forms
+from allauth.account.models import EmailAddress
+from allauth.core import context
+from allauth.socialaccount import forms as allauth_social_forms
 from django import forms
 from django.contrib.auth.forms import (
     AdminUserCreationForm,
@@ -14,8 +18,12 @@ from django.contrib.auth.forms import (
 )
 from django.core.exceptions import ValidationError
 
-from accounts import passwords
+from accounts import passwords, rate_limits
+from accounts.adapters import NOT_PLAIN
+from accounts.errors import ApiError
 from accounts.models import User
+from accounts.rate_limits import Limit
+from accounts.requests import user_of_page
 
 # Django's forms are generic in its stubs only.
 if TYPE_CHECKING:
@@ -70,15 +78,15 @@ class PlainEmailMixin:
     def clean_email(self) -> str:
         email: str = self.cleaned_data["email"]
         if not email.isascii():
-            raise ValidationError(
-                "Only plain letters, digits and signs are possible here. Write a domain such as "
-                "bücher.example in its xn-- form."
-            )
+            raise ValidationError(NOT_PLAIN)
         return email
 
 
 class SignUpForm(PlainEmailMixin, _UserCreationForm):
-    """A new account with an address and a password of one's own."""
+    """A new account with an address and a password of one's own.
+
+    It never says that an address is taken: the view answers the same to both, and mails differ.
+    """
 
     class Meta:
         model = User
@@ -88,13 +96,21 @@ class SignUpForm(PlainEmailMixin, _UserCreationForm):
             "email": forms.EmailInput(attrs={"autocomplete": "email", "autocapitalize": "none"}),
             "name": forms.TextInput(attrs={"autocomplete": "name"}),
         }
-        error_messages = {"email": {"unique": "There is an account with this address already."}}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, label_suffix="", **kwargs)
-        _bound_passwords(self)
+        bound_passwords(self)
         self.fields["password2"].label = "Password again"
         self.fields["password2"].help_text = ""
+
+    def _get_validation_exclusions(self) -> set[str]:
+        """The field itself checks the address; whether it is free is not told."""
+        return {*super()._get_validation_exclusions(), "email"}  # type: ignore[misc]
+
+    def save(self, commit: bool = True) -> User:
+        self.instance.confirms_address_later = True
+        user: User = super().save(commit)
+        return user
 
 
 class ChangePasswordForm(PasswordChangeForm):
@@ -102,7 +118,7 @@ class ChangePasswordForm(PasswordChangeForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, label_suffix="", **kwargs)
-        _bound_passwords(self)
+        bound_passwords(self)
         self.fields["old_password"].label = "Present password"
         self.fields["new_password2"].label = "New password again"
         self.fields["new_password2"].help_text = ""
@@ -137,7 +153,7 @@ class AdminChangeUserForm(PlainEmailMixin, _UserChangeForm):
         fields = "__all__"  # the admin's fieldsets choose
 
 
-def _bound_passwords(form: forms.BaseForm) -> None:
+def bound_passwords(form: forms.BaseForm) -> None:
     """Hashing time grows with a password's length; nobody's own is longer than this."""
     for field in form.fields.values():
         if isinstance(field.widget, forms.PasswordInput):
@@ -148,3 +164,108 @@ def _bound_passwords(form: forms.BaseForm) -> None:
 def _short_enough(password: str) -> None:
     if len(password) > MAX_PASSWORD_CHARACTERS:
         raise ValidationError(f"At most {MAX_PASSWORD_CHARACTERS} characters, please.")
+
+
+# --- forms of django-allauth, in our words and with our limits ----------------------------------
+
+
+class PlainLook:
+    """Labels instead of placeholders, which vanish when they are needed."""
+
+    labels: dict[str, str] = {}
+    fields: dict[str, forms.Field]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"label_suffix": "", **kwargs})
+        for name, field in self.fields.items():
+            field.widget.attrs.pop("placeholder", None)
+            field.label = self.labels.get(name, field.label)
+        bound_passwords(cast("forms.BaseForm", self))
+
+
+def count_try(limits: tuple[Limit, ...], account: str, *, needs_redis: bool = False) -> None:
+    """Count one try of the request at hand. Raises ValidationError where it was one too many."""
+    try:
+        rate_limits.count(context.request, limits, account, needs_redis=needs_redis)
+    except ApiError as error:
+        raise ValidationError(error.message) from error
+
+
+class ChangeAddressForm(PlainLook, allauth_forms.AddEmailForm):
+    """Another e-mail address, which replaces the present one once it is confirmed."""
+
+    labels = {"email": "New e-mail address"}
+
+    def clean_email(self) -> str:
+        count_try(rate_limits.CHANGE_ADDRESS, user_of_page(context.request).external_id)
+        email: str = super().clean_email()
+        return email
+
+
+class ReauthenticateForm(PlainLook, allauth_forms.ReauthenticateForm):
+    """The password once more, before something that could lock its owner out."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["password"].help_text = ""
+
+    def clean_password(self) -> str:
+        count_try(rate_limits.REAUTHENTICATE, user_of_page(context.request).external_id)
+        password: str = super().clean_password()
+        return password
+
+
+class ConfirmReauthenticationCodeForm(PlainLook, allauth_forms.ConfirmReauthenticationCodeForm):
+    """The code that was mailed to somebody who has no password."""
+
+
+class ResetPasswordForm(PlainLook, allauth_forms.ResetPasswordForm):
+    """The address of an account whose password is forgotten; never says whether there is one."""
+
+    labels = {"email": "E-mail address"}
+
+    def clean_email(self) -> str:
+        """Only the confirmed login counts: a link goes to no address that is yet to be proved."""
+        email = self.cleaned_data["email"]
+        if not email.isascii():
+            raise ValidationError(NOT_PLAIN)
+        try:
+            user = User.objects.get_by_natural_key(email)
+        except User.DoesNotExist:
+            self.users = []
+        else:
+            self.users = [user] if user.is_active else []
+        return str(email)
+
+
+class ResetLinkForm(allauth_forms.UserTokenForm):
+    """The link of a mail: of somebody who is there and not disabled."""
+
+    def _get_user(self, uidb36: str) -> User | None:
+        user: User | None = super()._get_user(uidb36)
+        return user if user is not None and user.is_active else None
+
+
+class NewPasswordForm(PlainLook, allauth_forms.ResetPasswordKeyForm):
+    """The new password twice. Whoever has the link reads that mailbox: the address is confirmed."""
+
+    labels = {"password1": "New password", "password2": "New password again"}
+
+    def save(self) -> None:
+        super().save()
+        own = EmailAddress.objects.filter(
+            user=self.user, primary=True, email=self.user.email.lower()
+        )
+        own.update(verified=True)
+
+
+class SetPasswordForm(PlainLook, allauth_forms.SetPasswordForm):
+    """The first password of somebody who signs in without one."""
+
+    labels = {"password1": "Password", "password2": "Password again"}
+
+
+class ProviderSignUpForm(PlainLook, allauth_social_forms.SignupForm):
+    """What an identity provider did not tell: the address."""
+
+    labels = {"email": "E-mail address"}

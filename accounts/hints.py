@@ -120,9 +120,7 @@ class Lane:
             except (RedisError, OSError):
                 # Whatever waits now would be late: no hint is worth keeping.
                 lost = len(batch) + len(self._take_waiting(MAX_WAITING))
-                log.warning(
-                    "Redis is away; %d hints are lost", lost, extra={"action": "hints_lost"}
-                )
+                log.warning("Redis is away; %d hints lost", lost, extra={"action": "hints_lost"})
             except Exception:
                 log.exception("hints were not sent", extra={"action": "hints_lost"})
 

@@ -7,7 +7,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.urls import reverse
+from django.utils.cache import add_never_cache_headers
 from django.utils.deprecation import MiddlewareMixin
 
 from accounts import passwords
@@ -30,6 +32,17 @@ class OwnPasswordFirst(MiddlewareMixin):
         wanted = request.get_full_path() if request.method in ("GET", "HEAD") else "/"
         change = reverse("accounts:change_password")
         return HttpResponseRedirect(f"{change}?{urlencode({'next': wanted})}")
+
+
+class KeptNowhere(MiddlewareMixin):
+    """No page of accounts stays in a cache: some show a secret, all show whose they are."""
+
+    def process_response(
+        self, request: HttpRequest, response: HttpResponseBase
+    ) -> HttpResponseBase:
+        if request.path.startswith(reverse("accounts:root")):
+            add_never_cache_headers(response)
+        return response
 
 
 def _is_of_the_api(view: Callable[..., Any]) -> bool:

@@ -61,6 +61,7 @@ def header(name: str, description: str, **schema: Any) -> OpenApiParameter:
     )
 
 
+_TAG = r'(W/)?"[!#-~]*"'
 IDEMPOTENCY_KEY = header(
     "Idempotency-Key",
     "Repeat it when you repeat the request: you get the run of the first one. Kept for 24 hours.",
@@ -69,6 +70,7 @@ IDEMPOTENCY_KEY = header(
 IF_MATCH = header(
     "If-Match",
     "An `ETag` that you were given: nothing is written if the conversation has changed since.",
+    pattern=rf"^(\*|{_TAG}(, ?{_TAG})*)$",
 )
 
 

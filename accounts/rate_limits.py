@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from django_ratelimit.core import get_usage
 from redis.exceptions import RedisError
 
-from accounts.errors import RateLimited
+from accounts.errors import RateLimited, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,15 @@ def client_address(request: HttpRequest) -> str:
     proxies of ours, so the one that many from the right is the client's.
     """
     return _network(_forwarded(request) or request.META.get("REMOTE_ADDR", ""))
+
+
+def exact_address(request: HttpRequest) -> str:
+    """The client's address, to be shown to its person; `::` where it is not known."""
+    text = _forwarded(request) or request.META.get("REMOTE_ADDR", "")
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return "::"
 
 
 def by_address(request: HttpRequest, account: str) -> str:
@@ -77,19 +86,41 @@ SIGN_UP = (
     Limit("sign_up.account", "10/h", by_account),
 )
 CHANGE_PASSWORD = (Limit("change_password.account", "10/5m", by_account),)
+# Each is a mail to somebody who perhaps never asked for it.
+RESET_PASSWORD = (
+    Limit("reset_password.address", "30/h", by_address),
+    Limit("reset_password.account", "5/h", by_account),
+)
+CONFIRM_ADDRESS = (Limit("confirm_address.account", "5/h", by_account),)
+CHANGE_ADDRESS = (Limit("change_address.account", "10/h", by_account),)
+RESET_LINK = (Limit("reset_link.address", "60/h", by_address),)
+# Six digits, three of which are right at a time: guessed one time in 3,000 in a day of trying, by
+# somebody who has the password already.
+SECOND_FACTOR = (
+    Limit("second_factor.account", "10/5m", by_account),
+    Limit("second_factor.account_day", "100/d", by_account),
+)
+REAUTHENTICATE = (Limit("reauthenticate.account", "10/5m", by_account),)
+PASSKEY = (Limit("passkey.address", "60/5m", by_address),)
+OIDC = (Limit("oidc.address", "60/5m", by_address),)
 # Each leaves a row behind, also when it is revoked at once.
 MAKE_TOKEN = (Limit("make_token.account", "100/h", by_account),)
 
 
-def count(request: HttpRequest, limits: Iterable[Limit], account: str) -> None:
+def count(
+    request: HttpRequest, limits: Iterable[Limit], account: str, *, needs_redis: bool = False
+) -> None:
     """Count one try; raise RateLimited if it was one too many.
 
     It is counted before the password is looked at: of many tries at once none slips through.
+    `needs_redis`: for what nothing else protects from guessing; raises Unavailable without it.
     """
     try:
         for limit in limits:
             _count(request, limit, account)
     except (RedisError, OSError) as error:
+        if needs_redis:
+            raise Unavailable from error
         logger.warning(
             "rate limits are off, the cache is away: %s",
             type(error).__name__,

@@ -41,13 +41,14 @@ FORMAT_SEALED = b"\x01"
 NONCE_BYTES = 12
 COMPRESSION_LEVEL = 3
 
-Column = Literal["title", "content", "checkpoint", "feedback"]
+Column = Literal["title", "content", "checkpoint", "feedback", "second_factor"]
 # What is bound in. A number is never used again: old rows would open as another column.
 _COLUMN_BYTE: dict[Column, bytes] = {
     "title": b"\x01",
     "content": b"\x02",
     "checkpoint": b"\x03",
     "feedback": b"\x04",
+    "second_factor": b"\x05",
 }
 _PURPOSE = b"hearth text 1 "
 

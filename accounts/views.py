@@ -1,13 +1,22 @@
-"""Sign in, sign out, sign up, change the password: pages that work without JavaScript."""
+"""Sign in, sign out, sign up, change the password: pages that work without JavaScript.
+
+django-allauth does what follows the password (confirmed address, second factor, session list); the
+pages, their words and their limits are ours.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
+from allauth.account import signals
+from allauth.account.internal.flows import signup as sign_up_flow
+from allauth.account.utils import perform_login, setup_user_email
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth import login
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.views import (
     LoginView,
     LogoutView,
@@ -27,9 +36,25 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.generic import FormView
 
 from accounts import api_errors, passwords, rate_limits
+from accounts.adapters import AccountAdapter, SocialAdapter
 from accounts.errors import RateLimited
 from accounts.forms import ChangePasswordForm, SignInForm, SignUpForm
 from accounts.models import User
+from accounts.rate_limits import Limit
+from accounts.requests import user_of_page
+
+View = Callable[..., HttpResponseBase]
+# Below /accounts/, what may follow a sign-in: pages of somebody who is signed in.
+MAY_FOLLOW = (
+    "email/",
+    "change-password/",
+    "set-password/",
+    "security/",
+    "sessions/",
+    "connections/",
+    "tokens/",
+)
+NOT_OF_SECURITY = ("security/authenticate/", "security/webauthn/login/")
 
 # Django's views are generic in its stubs only.
 if TYPE_CHECKING:
@@ -39,14 +64,52 @@ else:
 
 
 class LocalNextMixin(RedirectURLMixin):
-    """`next` is kept where it leads to a page of ours that is not an account page."""
+    """`next` is kept where it leads to a page of ours that is no way in or out."""
 
     request: HttpRequest
 
     def get_redirect_url(self, request: HttpRequest | None = None) -> str:
         wanted: str = super().get_redirect_url()
-        # Back to sign-in after signing in would be a circle; to sign-out, a trap.
-        return "" if wanted.startswith(reverse("accounts:root")) else wanted
+        return wanted if _may_follow(wanted) else ""
+
+
+def _may_follow(wanted: str) -> bool:
+    """Back to sign-in after signing in would be a circle; to sign-out, a trap."""
+    path, root = urlsplit(wanted).path, reverse("accounts:root")
+    if not wanted.startswith(root) and not path.startswith(root):
+        return True
+    below = path.removeprefix(root)
+    return not below or (below.startswith(MAY_FOLLOW) and not below.startswith(NOT_OF_SECURITY))
+
+
+def typed_address(request: HttpRequest) -> str:
+    """The account that a form names."""
+    return request.POST.get("email", "")
+
+
+def own_account(request: HttpRequest) -> str:
+    """The account of whoever is signed in."""
+    return user_of_page(request).external_id if request.user.is_authenticated else ""
+
+
+def limited(
+    limits: tuple[Limit, ...], account_of: Callable[[HttpRequest], str]
+) -> Callable[[View], View]:
+    """Each POST to the view is a try at the account that `account_of` the request names."""
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def counted(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            if request.method == "POST":
+                try:
+                    rate_limits.count(request, limits, account_of(request))
+                except RateLimited as error:
+                    return rate_limited(request, error)
+            return view(request, *args, **kwargs)
+
+        return counted
+
+    return decorate
 
 
 class SignInView(LocalNextMixin, LoginView):
@@ -64,9 +127,24 @@ class SignInView(LocalNextMixin, LoginView):
             return rate_limited(request, error)
         return super().post(request, *args, **kwargs)
 
+    def form_valid(self, form: SignInForm) -> HttpResponse:  # type: ignore[override]
+        """The password is right; a confirmed address and the second factor come next."""
+        user = form.get_user()
+        response: HttpResponse = perform_login(self.request, user, redirect_url=self._after(user))
+        return response
+
     def get_success_url(self) -> str:
+        return self._after(user_of_page(self.request))
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        providers = SocialAdapter(self.request).list_apps(self.request)
+        return super().get_context_data(
+            next=self.get_redirect_url(), identity_providers=providers, **kwargs
+        )
+
+    def _after(self, user: User) -> str:
         after: str = super().get_success_url()
-        if passwords.must_be_changed(cast("User", self.request.user)):
+        if passwords.must_be_changed(user):
             return f"{reverse('accounts:change_password')}?{urlencode({'next': after})}"
         return after
 
@@ -80,10 +158,10 @@ class SignOutView(LocalNextMixin, LogoutView):
 
 @method_decorator([sensitive_post_parameters(), csrf_protect, never_cache], name="dispatch")
 class SignUpView(LocalNextMixin, _SignUpFormView):
-    """Makes an account and signs in, within `rate_limits.SIGN_UP`, while SIGN_UP_OPEN.
+    """Makes an account and mails a link to confirm its address, while SIGN_UP_OPEN.
 
-    It tells whether an address is taken: until addresses are confirmed by e-mail, only the rate
-    limit keeps anybody from asking for many.
+    Whether an address is taken is told to its owner alone, by another mail: the answer, its time
+    and what can go wrong are the same.
     """
 
     template_name = "accounts/sign_up.html"
@@ -107,14 +185,32 @@ class SignUpView(LocalNextMixin, _SignUpFormView):
         return super().post(request, *args, **kwargs)
 
     def form_valid(self, form: SignUpForm) -> HttpResponse:
+        email = form.cleaned_data["email"].lower()
+        try:
+            User.objects.get_by_natural_key(email)
+        except User.DoesNotExist:
+            return self._make(form, email)
+        # As slow as making one: a password's hash is what takes the time.
+        make_password(form.cleaned_data["password1"])
+        return self._as_if_made(email)
+
+    def _make(self, form: SignUpForm, email: str) -> HttpResponse:
         try:
             with transaction.atomic():
                 user = form.save()
-        except IntegrityError:  # somebody took the address since the form looked
-            form.add_error("email", "There is an account with this address already.")
-            return self.form_invalid(form)
-        login(self.request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
-        return HttpResponseRedirect(self.get_success_url())
+                setup_user_email(self.request, user, [])
+        except IntegrityError:  # somebody took the address since we looked
+            return self._as_if_made(email)
+        response: HttpResponse = sign_up_flow.complete_signup(
+            self.request, user=user, redirect_url=self.get_success_url()
+        )
+        if response.status_code >= 500:  # no mail: without its link the account is of no use
+            user.delete()
+        return response
+
+    def _as_if_made(self, email: str) -> HttpResponse:
+        response: HttpResponse = sign_up_flow.prevent_enumeration(self.request, email=email)
+        return response
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(next=self.get_redirect_url(), **kwargs)
@@ -135,6 +231,19 @@ class ChangePasswordView(LocalNextMixin, PasswordChangeView):
         except RateLimited as error:
             return rate_limited(request, error)
         return super().post(request, *args, **kwargs)
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.user.is_authenticated and not request.user.has_usable_password():
+            return HttpResponseRedirect(reverse("account_set_password"))
+        return super().dispatch(request, *args, **kwargs)
+
+    def form_valid(self, form: ChangePasswordForm) -> HttpResponse:  # type: ignore[override]
+        response = super().form_valid(form)
+        user = user_of_page(self.request)
+        # This session has a new key: the list of sessions learns it.
+        signals.password_changed.send(sender=User, request=self.request, user=user)
+        AccountAdapter(self.request).send_notification_mail("account/email/password_changed", user)
+        return response
 
     def get_default_redirect_url(self) -> str:
         return str(self.success_url)

@@ -31,12 +31,22 @@ class QuietFormatter(logging.Formatter):
         return f"{name}\n{''.join(traceback.format_tb(places))}".rstrip()
 
 
+class NoAddresses(logging.Filter):
+    """Drops uvicorn's line for each socket: it holds the whole address, and so whatever a client
+    has wrongly put there, an API token perhaps.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return '"WebSocket %s"' not in str(record.msg)
+
+
 def logging_config(level: str) -> dict[str, Any]:
     """`LOGGING` for Django: everything to standard error, as supervisors and containers expect."""
     chatty = {"level": "WARNING"}
     return {
         "version": 1,
         "disable_existing_loggers": False,
+        "filters": {"no addresses": {"()": "chatproject.logs.NoAddresses"}},
         "formatters": {"quiet": {"()": "chatproject.logs.QuietFormatter"}},
         "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "quiet"}},
         "root": {"handlers": ["console"], "level": level},
@@ -44,6 +54,7 @@ def logging_config(level: str) -> dict[str, Any]:
             # Django's own handlers would send errors by e-mail, and print them only with DEBUG.
             "django": {"handlers": [], "level": "INFO", "propagate": True},
             "django.server": {"handlers": [], "propagate": True},
+            "uvicorn.error": {"filters": ["no addresses"]},
             "httpx": chatty,
             "httpcore": chatty,
             # Two lines for each ticket, which say nothing about the run.

@@ -26,7 +26,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from accounts.openapi import ERROR_CODES
-from generation.openapi import STREAM_PATH, StreamView, event_components
+from generation.openapi import LINKS_OF_RUN, STREAM_PATH, StreamView, event_components
 
 Endpoint = tuple[str, str, str, Callable[..., Any]]
 Schema = dict[str, Any]
@@ -144,6 +144,7 @@ def finish_schema(result: Schema, **_: Any) -> Schema:
                 operation["responses"][str(status)] = {"$ref": f"#/components/responses/{name}"}
     components["responses"] = {_response_name(*one): _error_response(*one) for one in sorted(used)}
     _close_requests(result)
+    _add_links(result)
     _plain_enums(result)
     return result
 
@@ -200,17 +201,35 @@ def _error_response(status: int, codes: tuple[str, ...]) -> Schema:
 
 
 def _close_requests(result: Schema) -> None:
-    """Bodies refuse unknown fields, so their schemas say so."""
+    """Bodies refuse unknown fields, so the schemas of all that a body can hold say so."""
     schemas = result["components"]["schemas"]
+    waiting = [
+        content["schema"]
+        for operations in result["paths"].values()
+        for operation in operations.values()
+        for content in operation.get("requestBody", {}).get("content", {}).values()
+    ]
+    seen: set[str] = set()
+    while waiting:
+        for name in _names_in(waiting.pop()) - seen:
+            seen.add(name)
+            schemas[name]["additionalProperties"] = False
+            waiting.append(schemas[name])
+
+
+def _names_in(node: Any) -> set[str]:
+    """The components that are named anywhere in it."""
+    if isinstance(node, dict):
+        own = {node["$ref"].rpartition("/")[2]} if isinstance(node.get("$ref"), str) else set()
+        return own.union(*map(_names_in, node.values()))
+    return set().union(*map(_names_in, node)) if isinstance(node, list) else set()
+
+
+def _add_links(result: Schema) -> None:
     for operations in result["paths"].values():
         for operation in operations.values():
-            body = operation.get("requestBody", {}).get("content", {})
-            for content in body.values():
-                name = content["schema"].get("$ref", "").rpartition("/")[2]
-                if name:
-                    schemas[name]["additionalProperties"] = False
-                else:
-                    content["schema"].setdefault("additionalProperties", False)
+            if operation["operationId"] in ("send", "regenerate", "continueReply"):
+                operation["responses"]["202"]["links"] = LINKS_OF_RUN
 
 
 def _plain_enums(node: Any) -> None:

@@ -116,6 +116,9 @@ class Run:
             "DJANGO_SETTINGS_MODULE": "chatproject.settings",
             "MASTER_KEYS": os.environ.get("MASTER_KEYS") or master_keys(self._options.var),
             "STATIC_ROOT": os.environ.get("STATIC_ROOT") or str(self._options.var / "static"),
+            # Links in mails; and the mails themselves, where no mail server is named.
+            "SITE_URL": os.environ.get("SITE_URL") or self._options.address,
+            "EMAIL_ON_CONSOLE": os.environ.get("EMAIL_ON_CONSOLE") or "1",
             "GPU_POOL": POOL,
             "GPU_REPLICA": REPLICA,
             "CELERY_CUSTOM_WORKER_POOL": "generation.worker.pool:TaskPool",

@@ -11,7 +11,9 @@ from typing import Any
 
 import environ
 from csp.constants import NONCE, NONE, SELF
+from django.templatetags.static import static
 
+from accounts.oidc import InvalidProviders, parse_providers
 from chatproject.logs import logging_config
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -26,7 +28,8 @@ SIGN_UP_OPEN: bool = env.bool("SIGN_UP_OPEN", default=True)
 
 INSTALLED_APPS = [
     "daphne",  # first, so that `runserver` speaks ASGI
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",  # before the admin, whose templates it replaces
+    "accounts.admin_config.AdminConfig",  # django.contrib.admin with a site of ours
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -37,6 +40,13 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "channels",
     "csp",
+    # Before accounts, whose admin takes theirs away.
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
+    "allauth.mfa",
+    "allauth.usersessions",
     "accounts",
     "accounts.keystore",
     "conversations",
@@ -55,7 +65,9 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "accounts.middleware.OwnPasswordFirst",
+    "accounts.middleware.KeptNowhere",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -175,6 +187,82 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 RATELIMIT_VIEW = "accounts.views.rate_limited"
+# Where people reach the service; links in mails begin with it (accounts/site.py).
+SITE_URL: str = env.str("SITE_URL", default="").rstrip("/")
+# Identity providers, with their secrets; what is wrong with them is told by a system check.
+OIDC_PROVIDERS: str = env.str("OIDC_PROVIDERS", default="")
+try:
+    _oidc_apps = parse_providers(OIDC_PROVIDERS)
+except InvalidProviders:
+    _oidc_apps = []
+
+# django-allauth. Its limits are off: accounts.rate_limits counts.
+ACCOUNT_ADAPTER = "accounts.adapters.AccountAdapter"
+ACCOUNT_USER_MODEL_USERNAME_FIELD = None
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]
+ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+ACCOUNT_EMAIL_CONFIRMATION_EXPIRE_DAYS = 3
+ACCOUNT_LOGIN_ON_EMAIL_CONFIRMATION = True  # only in the browser that signed up, and soon
+ACCOUNT_CHANGE_EMAIL = True  # one address; a new one replaces it once it is confirmed
+ACCOUNT_PREVENT_ENUMERATION = True
+ACCOUNT_REAUTHENTICATION_REQUIRED = True
+ACCOUNT_EMAIL_NOTIFICATIONS = True
+ACCOUNT_EMAIL_SUBJECT_PREFIX = f"[{PRODUCT_NAME}] "
+ACCOUNT_RATE_LIMITS = False
+ACCOUNT_FORMS = {
+    "add_email": "accounts.forms.ChangeAddressForm",
+    "confirm_reauthentication_code": "accounts.forms.ConfirmReauthenticationCodeForm",
+    "reauthenticate": "accounts.forms.ReauthenticateForm",
+    "reset_password": "accounts.forms.ResetPasswordForm",
+    "reset_password_from_key": "accounts.forms.NewPasswordForm",
+    "set_password": "accounts.forms.SetPasswordForm",
+    "user_token": "accounts.forms.ResetLinkForm",
+}
+MFA_ADAPTER = "accounts.adapters.MfaAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_TOTP_TOLERANCE = 1  # clocks differ; 30 s before and after
+MFA_RATE_LIMITS = False
+MFA_FORMS = {
+    "activate_totp": "accounts.mfa_forms.ActivateTotpForm",
+    "add_webauthn": "accounts.mfa_forms.AddPasskeyForm",
+    "authenticate": "accounts.mfa_forms.SecondFactorForm",
+    "authenticate_webauthn": "accounts.mfa_forms.SecondPasskeyForm",
+    "edit_webauthn": "accounts.mfa_forms.RenamePasskeyForm",
+    "login_webauthn": "accounts.mfa_forms.PasskeySignInForm",
+    "reauthenticate": "accounts.mfa_forms.ReauthenticateByCodeForm",
+    "reauthenticate_webauthn": "accounts.mfa_forms.ReauthenticateByPasskeyForm",
+}
+SOCIALACCOUNT_ADAPTER = "accounts.adapters.SocialAdapter"
+SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True  # where a provider has link_by_email
+SOCIALACCOUNT_REQUESTS_TIMEOUT = 5
+SOCIALACCOUNT_FORMS = {"signup": "accounts.forms.ProviderSignUpForm"}
+SOCIALACCOUNT_PROVIDERS = {
+    "openid_connect": {
+        "provider_class": "accounts.oidc_provider.Provider",
+        "OAUTH_PKCE_ENABLED": True,
+        "APPS": _oidc_apps,
+    }
+}
+
+# Mails: by EMAIL_HOST; on the console under `make run`; else nowhere, and people are told.
+EMAIL_HOST: str = env.str("EMAIL_HOST", default="")
+EMAIL_PORT: int = env.int("EMAIL_PORT", default=587)
+EMAIL_HOST_USER: str = env.str("EMAIL_HOST_USER", default="")
+EMAIL_HOST_PASSWORD: str = env.str("EMAIL_HOST_PASSWORD", default="")
+EMAIL_USE_SSL: bool = env.bool("EMAIL_USE_SSL", default=False)
+EMAIL_USE_TLS: bool = env.bool("EMAIL_USE_TLS", default=EMAIL_PORT == 587 and not EMAIL_USE_SSL)
+# For each step with the mail server, of which a mail has about eight.
+EMAIL_TIMEOUT: float = env.float("EMAIL_TIMEOUT_S", default=5.0)
+DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", default="hearth@localhost")
+if EMAIL_HOST:
+    EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+elif env.bool("EMAIL_ON_CONSOLE", default=DEBUG):
+    EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+else:
+    EMAIL_BACKEND = "accounts.mail.NoMailServerBackend"
+
 # How many proxies of ours stand in front: so many addresses of X-Forwarded-For are believed.
 TRUSTED_PROXY_COUNT: int = env.int("TRUSTED_PROXY_COUNT", default=0)
 
@@ -207,6 +295,7 @@ STORAGES = {
 
 # Nothing inline without the response's nonce, nothing from elsewhere. The chat page adds Trusted
 # Types (chatproject/pages.py); Django's admin builds HTML in scripts and could not live with them.
+# The admin has this policy too, no looser: see docs/decisions.md.
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [NONE],
@@ -220,6 +309,22 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": [NONE],
         "base-uri": [NONE],
     }
+}
+
+# --- the admin ------------------------------------------------------------------------------------
+
+UNFOLD = {
+    "SITE_TITLE": PRODUCT_NAME,
+    "SITE_HEADER": PRODUCT_NAME,
+    "SITE_SUBHEADER": "Administration",
+    "SITE_SYMBOL": "local_fire_department",
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("icons/mark.svg")}
+    ],
+    # Its inline <style> of colours is not rendered: they are in this file.
+    "STYLES": [lambda request: static("css/admin.css")],
+    "SHOW_VIEW_ON_SITE": False,
+    "SIDEBAR": {"show_search": False, "navigation": "chatproject.admin_navigation.navigation"},
 }
 
 # --- the API --------------------------------------------------------------------------------------
@@ -252,6 +357,7 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/v1/",
     "COMPONENT_SPLIT_PATCH": False,
+    "ENFORCE_NON_BLANK_FIELDS": True,
     "SERVE_INCLUDE_SCHEMA": True,
     "PREPROCESSING_HOOKS": ["chatproject.openapi.add_streams"],
     "POSTPROCESSING_HOOKS": ["chatproject.openapi.finish_schema"],
@@ -264,6 +370,8 @@ SPECTACULAR_SETTINGS = {
 ENGINE_PROFILES: str = env.str("ENGINE_PROFILES", default="{}")
 GPU_POOL: str = env.str("GPU_POOL", default="")
 GPU_REPLICA: str = env.str("GPU_REPLICA", default="")
+# Of the models' prices and the runs' costs. A name that stands beside amounts; nothing converts.
+CURRENCY: str = env.str("CURRENCY", default="USD")
 SYSTEM_PROMPT: str = env.str(
     "SYSTEM_PROMPT",
     default="You are a helpful assistant. Answer clearly, in the language of the question.",

@@ -38,7 +38,7 @@ class TextPart(serializers.Serializer[Any]):
     """A part of a message's content."""
 
     type = serializers.ChoiceField(choices=["text"])
-    text = serializers.CharField()
+    text = serializers.CharField(allow_blank=True)
 
 
 class Versions(serializers.Serializer[Any]):
@@ -54,21 +54,21 @@ class Feedback(serializers.Serializer[Any]):
     """What you think of a reply."""
 
     rating = serializers.ChoiceField(choices=RATINGS)
-    reason = serializers.CharField()
+    reason = serializers.CharField(allow_blank=True)
 
 
 class FeedbackGiven(serializers.Serializer[Any]):
     """What you think of a reply now; `rating` is null where you took it back."""
 
     rating = serializers.ChoiceField(choices=RATINGS, allow_null=True)
-    reason = serializers.CharField()
+    reason = serializers.CharField(allow_blank=True)
 
 
 class Conversation(serializers.Serializer[Any]):
     """A conversation as a list shows it."""
 
     id = IdChars("c")
-    title = serializers.CharField(help_text='"" where there is none yet.')
+    title = serializers.CharField(allow_blank=True, help_text='"" where there is none yet.')
     active_leaf = IdChars("m", allow_null=True, help_text="The thread shown ends here.")
     last_activity = serializers.DateTimeField()
     created = serializers.DateTimeField()

@@ -42,11 +42,12 @@ CONVERSATION_OR_NEW: Final = OpenApiParameter(
     description="`new` makes a conversation with this message.",
     examples=[OpenApiExample("a new one", "new")],
 )
+LAST_EVENT_ID_PATTERN: Final = "^g_[0-9a-f]{32}:(0|[1-9][0-9]{0,14})$"
 LAST_EVENT_ID: Final = header(
     "Last-Event-ID",
     "The last id you saw, `<run>:<seq>`: the stream goes on exactly there. Left out: from the "
     "start.",
-    pattern="^g_[0-9a-f]{32}:(0|[1-9][0-9]{0,14})$",
+    pattern=f"^$|{LAST_EVENT_ID_PATTERN}",
 )
 IF_NONE_MATCH: Final = header(
     "If-None-Match", "An `ETag` that you were given: 304 where nothing has changed since."
@@ -207,8 +208,8 @@ EVENTS: Final[dict[str, tuple[str, dict[str, Any], list[str]]]] = {
 
 
 def event_components() -> dict[str, dict[str, Any]]:
-    """`StartEvent` … `DoneEvent`: the schema of each event's data."""
-    return {
+    """`StartEvent` … `DoneEvent`, the data of each event; `StreamEvent`, any of them."""
+    components = {
         f"{name.title()}Event": {
             "type": "object",
             "description": meaning,
@@ -217,24 +218,42 @@ def event_components() -> dict[str, dict[str, Any]]:
         }
         for name, (meaning, properties, optional) in EVENTS.items()
     }
+    return {**components, "StreamEvent": _event_schema()}
 
 
-def _events_schema() -> dict[str, Any]:
+def _event_schema() -> dict[str, Any]:
+    """One server-sent event. OpenAPI 3.1 has no word for a stream of them; this is what tools that
+    know such streams look for, and what 3.2 calls `itemSchema`."""
     lines = [f"- `{name}` (`{name.title()}Event`): {EVENTS[name][0]}" for name in EVENTS]
     text = (
-        "Server-sent events. Each has `id: <run>:<seq>`, a name, and JSON data on one line; the "
-        "stream begins with `retry:`, and a comment line breaks ten seconds of silence.\n\n"
+        "Server-sent events, each with `id: <run>:<seq>`, a name, and JSON data on one line. The "
+        "stream begins with `retry:`, and a comment line breaks ten seconds of silence. Notices of "
+        "the queue have no id, nor has the text of a run that ended long ago.\n\n"
     )
     return {
-        "type": "string",
         "description": text + "\n".join(lines),
-        "x-events": {
-            name: {"$ref": f"#/components/schemas/{name.title()}Event"} for name in EVENTS
-        },
+        "oneOf": [_one_event(name) for name in EVENTS],
     }
 
 
-STREAM: Final = _events_schema()
+def _one_event(name: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "pattern": LAST_EVENT_ID_PATTERN},
+            "event": {"const": name},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": {"$ref": f"#/components/schemas/{name.title()}Event"},
+            },
+            "retry": {"type": "integer", "minimum": 0},
+        },
+        "required": ["event", "data"],
+    }
+
+
+STREAM: Final = {"$ref": "#/components/schemas/StreamEvent"}
 _G: Final = example_id("g")
 STREAM_EXAMPLE: Final = OpenApiExample(
     "events",
@@ -420,5 +439,27 @@ class StreamView(APIView):
     def get(self, request: Request, run: str) -> Response:
         raise NotImplementedError
 
+
+_OF_RUN: Final = {"run": "$response.body#/id"}
+_OF_CONVERSATION: Final = {"conversation": "$response.body#/conversation"}
+_OF_REPLY: Final = {**_OF_CONVERSATION, "message": "$response.body#/reply_msg"}
+LINKS_OF_RUN: Final[dict[str, dict[str, Any]]] = {
+    "stream": {"operationId": "streamRun", "parameters": _OF_RUN},
+    "look": {"operationId": "getRun", "parameters": _OF_RUN},
+    "stop": {"operationId": "stopRun", "parameters": _OF_RUN},
+    "read": {"operationId": "getConversation", "parameters": _OF_CONVERSATION},
+    "again": {"operationId": "regenerate", "parameters": _OF_REPLY},
+    "goOn": {"operationId": "continueReply", "parameters": _OF_REPLY},
+    "judge": {
+        "operationId": "giveFeedback",
+        "parameters": {"message": "$response.body#/reply_msg"},
+    },
+    "show": {
+        "operationId": "switchVersion",
+        "parameters": _OF_CONVERSATION,
+        "requestBody": {"message": "$response.body#/user_msg"},
+    },
+}
+"""What a client can do next with a run that has just begun."""
 
 STREAM_PATH: Final = "/v1/runs/{run}/stream"

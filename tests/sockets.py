@@ -29,6 +29,7 @@ class Socket:
     phones: dict[str, Phone] = field(default_factory=dict)
     code: int | None = None
     reason: str = ""
+    problem: AssertionError | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
@@ -40,11 +41,13 @@ class Socket:
         token: str = "",
         headers: Mapping[str, str] | None = None,
         ready: bool = True,
+        path: str = "/v1/ws",
+        query: str = "",
         **options: Any,
     ) -> AsyncIterator[Self]:
         """Connect; sign in by first frame where there is a token; wait until it is `ready`."""
         options = {"additional_headers": dict(headers or {}), "compression": None, **options}
-        address = url.replace("http", "ws", 1) + "/v1/ws"
+        address = url.replace("http", "ws", 1) + path + query
         async with connect(address, proxy=None, max_size=None, **options) as connection:
             socket = cls(connection)
             reading = asyncio.create_task(socket._read())
@@ -66,6 +69,8 @@ class Socket:
                 self.news.set()
         except ConnectionClosed:
             pass
+        except AssertionError as problem:
+            self.problem = problem
         finally:
             self.code = self.connection.close_code
             self.reason = self.connection.close_reason or ""
@@ -76,6 +81,10 @@ class Socket:
         if "run" in frame:
             assert frame.keys() == {"id", "run", "event", "data"}, frame
             phone = self.phones.setdefault(frame["run"], Phone({}, frame["run"]))
+            if frame["event"] == "done" and frame["id"] is None:
+                assert not phone.frames, "only for a cursor that was at the end"
+                phone.done = frame["data"]
+                return
             phone.take(Frame(frame["event"], frame["data"], frame["id"]))
         else:
             assert frame.keys() <= {"event", "data"}, frame
@@ -90,6 +99,8 @@ class Socket:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while not condition(self):
+                    if self.problem is not None:
+                        raise self.problem
                     self.news.clear()
                     await self.news.wait()
         except TimeoutError:
@@ -115,6 +126,9 @@ class Socket:
 
     def hints(self) -> list[dict[str, Any]]:
         return [frame["data"] for frame in self.events("hint")]
+
+    def text(self, run: str) -> str:
+        return self.phones[run].text if run in self.phones else ""
 
     def done(self, run: str) -> bool:
         return run in self.phones and self.phones[run].done is not None

@@ -30,6 +30,9 @@ class HintFeed:
             None, self._on_payload, on_resubscribed=self._on_resubscribed
         )
 
+    async def aclose(self) -> None:
+        await self._subscriber.aclose()
+
     def listen(self, user_id: UUID, on_hint: OnHint) -> asyncio.Event:
         """From now on; the event is set while Redis has confirmed it. Who listens must leave."""
         self._listeners.setdefault(user_id, set()).add(on_hint)

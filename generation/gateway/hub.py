@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from redis.exceptions import RedisError
@@ -79,13 +79,16 @@ class Hub:
         self._asking: asyncio.Task[None] | None = None
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
         self._loop = asyncio.get_running_loop()
+        self._closers: list[Callable[[], Awaitable[None]]] = []
         self.draining = False
 
     async def start(self) -> None:
-        await self._layer.subscribe_raw(
+        subscriber = await self._layer.subscribe_raw(
             self._channel, self._on_push, on_resubscribed=self._on_resubscribed
         )
         await self.hints.start()
+        self.at_close(subscriber.aclose)
+        self.at_close(self.hints.aclose)
         self._spawn(self._tick_forever())
         self._spawn(close_ended_forever(OPEN))
 
@@ -93,6 +96,12 @@ class Hub:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._closers:
+            await self._closers.pop()()
+
+    def at_close(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """What `aclose` closes too, the last one first."""
+        self._closers.append(closer)
 
     def drain(self) -> None:
         """End every open stream and socket; the clients go on at another process."""

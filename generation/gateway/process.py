@@ -37,12 +37,13 @@ async def _make() -> Hub:
         HintFeed(channel_layers["default"]),
         channel=f"gateway:{secrets.token_hex(8)}",
     )
+    made.at_close(redis.aclose)
     await made.start()
     return made
 
 
 async def close_hub() -> None:
-    """End this loop's hub: nothing is subscribed or ticking afterwards."""
+    """End this loop's hub: nothing is subscribed, ticking or connected afterwards."""
     task = _hubs.pop(asyncio.get_running_loop(), None)
     if task is not None:
         await (await task).aclose()
