@@ -112,10 +112,10 @@ test("the offer ends after a while, but not while it is held; the one before com
 
 test("every state of it has its words, and what to do", () => {
   const says = (state, error = null) => trashLine({ item: item("Goa trip"), state, error })
-  assert.deepEqual(says("deleting"), { text: "“Goa trip” was deleted.", verb: "undo", label: "Undo" })
+  assert.deepEqual(says("deleting"), { text: "“\u2068Goa trip\u2069” was deleted.", verb: "undo", label: "Undo" })
   assert.deepEqual(says("deleted"), says("deleting"))
-  assert.deepEqual([says("restoring").text, says("restoring").verb], ["Bringing back “Goa trip”", null])
-  assert.deepEqual(says("failed", refusal(500)), { text: "“Goa trip” could not be deleted. Something broke on our side.", verb: "again", label: "Try again" })
+  assert.deepEqual([says("restoring").text, says("restoring").verb], ["Bringing back “\u2068Goa trip\u2069”", null])
+  assert.deepEqual(says("failed", refusal(500)), { text: "“\u2068Goa trip\u2069” could not be deleted. Something broke on our side.", verb: "again", label: "Try again" })
   assert.match(says("lost", refusal(401)).text, /signed out/)
   assert.match(says("lost", new Error("off")).text, /could not be reached/)
   assert.match(trashLine({ item: { ...item("c"), title: "" }, state: "deleted" }).text, /can no longer be read/)

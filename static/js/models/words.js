@@ -164,7 +164,7 @@ export function titleText({ title = "", active_leaf: leaf = null } = {}) {
  * @returns {{text: string, verb: "undo"|"again"|null, label: string}}
  */
 export function trashLine({ item, state, error }) {
-  const name = `“${shortened(titleText(item))}”`
+  const name = `“${isolated(shortened(titleText(item)))}”`
   const lines = {
     deleting: [`${name} was deleted.`, "undo", "Undo"],
     deleted: [`${name} was deleted.`, "undo", "Undo"],
@@ -180,6 +180,11 @@ function problemText(error) {
   if (signedOut(error)) return "You have been signed out."
   if (error?.status && error.status < 500 && error.message) return sentence(error.message)
   return error?.status ? "Something broke on our side." : "The server could not be reached."
+}
+
+/** So that a title which runs from right to left does not turn the sentence around it. */
+function isolated(text) {
+  return `\u2068${text}\u2069`
 }
 
 function shortened(title) {

@@ -199,7 +199,7 @@ function copyButton(label, message) {
 
 function tokensText(usage) {
   const tokens = usage?.output_tokens
-  return tokens ? `${tokens.toLocaleString("en")} tokens` : ""
+  return tokens ? `${tokens.toLocaleString("en")} ${tokens === 1 ? "token" : "tokens"}` : ""
 }
 
 function heading(text) {
