@@ -4,6 +4,7 @@
  * The view moves only where the reader loses nothing by it: it grows at its end. Whatever else happened on
  * another device is told, and shown when the reader asks.
  */
+import { besideSibling } from "#js/models/versions.js"
 
 /**
  * @param {object[]} shown the messages of the page; only the last may be live
@@ -38,4 +39,36 @@ export function parting(shown, rows) {
 export function newestRunBelow(runs, parent) {
   const below = [...runs].filter((run) => run.parent_id === parent)
   return below.reduce((newest, run) => (newest && newest.reply_id > run.reply_id ? newest : run), null)
+}
+
+/**
+ * Take what the server says of the messages shown: rows of saved ones, places of live ones.
+ * @param {Map<string, object>} liveRuns by reply id
+ * @returns {object[]} the messages that changed by it
+ */
+export function takeRows(messages, rows, liveRuns) {
+  const byId = new Map(rows.map((row) => [row.id, row]))
+  return messages.filter((message) => {
+    const row = !message.live && byId.get(message.id)
+    return row ? message.takeRow(row) : message.live && takePlace(message, liveRuns.get(message.id))
+  })
+}
+
+function takePlace(message, run) {
+  if (!run || JSON.stringify(run.versions) === JSON.stringify(message.versions)) return false
+  message.versions = run.versions ?? null
+  return true
+}
+
+/**
+ * The server has not spoken of the version shown where the two part: what stands beside it there tells how many there are.
+ * @returns {object|null} the message whose place is known better now
+ */
+export function takeParting(shown, rows, runs) {
+  const { own = null, instead = null } = parting(shown, rows) ?? {}
+  const run = own && newestRunBelow(runs, own.parentId)
+  const sibling = instead ?? (run && { id: run.reply_id, versions: run.versions })
+  if (!own || !sibling) return null
+  own.versions = besideSibling(own, sibling)
+  return own
 }

@@ -6,15 +6,15 @@
  * version), `earlierFailed`, `named` (it got its id), `titled`, `state` (what is waited for), `started`,
  * `ended` {message}, `refused` {text, error, edited}.
  */
-import { compare, newestRunBelow, parting } from "#js/models/branch.js"
+import { compare, newestRunBelow, takeParting, takeRows } from "#js/models/branch.js"
 import { Emitter } from "#js/models/emitter.js"
-import { Message, SAVED, SENDING, WRITING } from "#js/models/message.js"
+import { rate } from "#js/models/feedback.js"
+import { choose, chooseInsteadOf, readUpTo } from "#js/models/leaf.js"
+import { freshBeside, pairOf, randomKey, sendBody } from "#js/models/letters.js"
+import { Message, SAVED, WRITING } from "#js/models/message.js"
 import { RunStream } from "#js/models/run_stream.js"
-import { besideSibling, newestBeside } from "#js/models/versions.js"
 
 const NOT_FOUND = new Set([400, 404])
-// Pages read to find where another version joins the thread shown: 2,000 messages.
-const MAX_PAGES = 20
 
 export class Conversation extends Emitter {
   #streams = new Map() // reply → RunStream
@@ -136,19 +136,7 @@ export class Conversation extends Emitter {
   }
 
   #takeRows(rows) {
-    const byId = new Map(rows.map((row) => [row.id, row]))
-    for (const message of this.messages) {
-      const row = byId.get(message.id)
-      const changed = row && !message.live ? message.takeRow(row) : this.#takeLiveVersions(message)
-      if (changed) this.emit("changed", { message })
-    }
-  }
-
-  #takeLiveVersions(message) {
-    const run = message.live && this.liveRuns.get(message.id)
-    if (!run || JSON.stringify(run.versions) === JSON.stringify(message.versions)) return false
-    message.versions = run.versions ?? null
-    return true
+    for (const message of takeRows(this.messages, rows, this.liveRuns)) this.emit("changed", { message })
   }
 
   #grow(detail) {
@@ -156,20 +144,10 @@ export class Conversation extends Emitter {
     // A live reply that the reader went to see is no thread of another device.
     this.elsewhere = relation === "elsewhere" && !this.leaf?.mayReplace
     this.#lookAtEnd = relation === "wait" || relation === "elsewhere"
-    if (relation === "elsewhere") this.#tellParting(detail)
+    const parted = relation === "elsewhere" && takeParting(this.messages, detail.messages, detail.live_runs)
+    if (parted) this.emit("changed", { message: parted })
     for (const row of rest) this.#add(Message.fromApi(row), { own: false })
     if (["longer", "same"].includes(relation) && !this.liveReply) this.#resumeNewest()
-  }
-
-  /** The server has not spoken of the version shown: what stands beside it tells how many there are. */
-  #tellParting(detail) {
-    const found = parting(this.messages, detail.messages)
-    const own = found?.own ?? null
-    const run = own && newestRunBelow(detail.live_runs, own.parentId)
-    const sibling = found?.instead ?? (run && { id: run.reply_id, versions: run.versions })
-    if (!own || !sibling) return
-    own.versions = besideSibling(own, sibling)
-    this.emit("changed", { message: own })
   }
 
   #resumeNewest() {
@@ -239,9 +217,7 @@ export class Conversation extends Emitter {
   sendText(text, { model = null } = {}) {
     const live = this.liveReply
     if (this.status !== "ready" || this.switching || (live && !this.#endsSoon(live))) return false
-    const parent = this.leaf?.id ?? null
-    const body = { content: text, ...(parent ? { parent_id: parent } : {}), ...(model ? { model } : {}) }
-    const letter = this.#letter({ body })
+    const letter = this.#letter({ body: sendBody(text, { parent: this.leaf?.id, model }) })
     if (live) return this.#postAfter(live, letter)
     return this.#post(letter, this.messages.length)
   }
@@ -257,8 +233,8 @@ export class Conversation extends Emitter {
   edit(message, text, { model = null } = {}) {
     const at = this.messages.indexOf(message)
     if (!this.free || at < 0 || !message.id) return false
-    const body = { content: text, parent_id: message.parentId, ...(model ? { model } : {}) }
-    return this.#post(this.#letter({ body }), at, message)
+    const letter = this.#letter({ body: sendBody(text, { parent: message.parentId, model }) })
+    return this.#post(letter, at, message)
   }
 
   /** Another answer, by the same model or another. @returns {boolean} */
@@ -287,22 +263,15 @@ export class Conversation extends Emitter {
   /** A user's message and its reply, in place of everything from `at` on. */
   #post(letter, at, edited = null) {
     this.outbox.put(letter)
-    const [user, reply] = this.#pair(letter, edited)
+    const [user, reply] = pairOf(letter, edited)
     const cut = this.#replaceFrom(at, [user, reply])
     this.#follow(reply, { send: letter, user, cut, edited })
     return true
   }
 
-  #pair(letter, edited) {
-    const { key, body } = letter
-    const versions = edited && newestBeside(edited)
-    const user = new Message({ key, role: "user", text: body.content, phase: SENDING, parentId: body.parent_id ?? null, versions })
-    return [user, new Message({ key: `${key}-reply`, role: "assistant", phase: SENDING })]
-  }
-
   #postAfter(after, letter) {
     this.outbox.put(letter)
-    const [user, reply] = this.#pair(letter, null)
+    const [user, reply] = pairOf(letter)
     this.#waiting = { letter, user, reply, after }
     this.#replaceFrom(this.messages.length, [user, reply])
     this.emit("state")
@@ -312,9 +281,8 @@ export class Conversation extends Emitter {
   #again(reply, letter, text = "") {
     const at = this.messages.indexOf(reply)
     if (!this.free || at < 1 || !reply.id) return false
-    const { parentId, model } = reply
-    const fresh = new Message({ key: letter.key, role: "assistant", phase: SENDING, text, parentId, model, versions: newestBeside(reply) })
-    fresh.mayReplace = this.#leavesBeside(parentId)
+    const fresh = freshBeside(reply, letter.key, text)
+    fresh.mayReplace = this.#leavesBeside(reply.parentId)
     const cut = this.#replaceFrom(at, [fresh])
     this.#follow(fresh, { send: letter, cut })
     return true
@@ -447,17 +415,9 @@ export class Conversation extends Emitter {
     this.#follow(reply, { send: letter, user })
   }
 
-  /**
-   * The reader chose a reply while it was being written, when it could not be the active leaf. Now it can, unless
-   * a person has chosen something else since: the revision makes sure that nothing newer is overruled.
-   */
-  async #makeLeaf(reply, chosen) {
-    try {
-      const { active_leaf: leaf, etag } = await this.api.conversation(this.id, { limit: 1 })
-      if (chosen.has(leaf)) await this.api.setActiveLeaf(this.id, reply.id, { etag })
-    } catch {
-      // The view stays as it is; only another device would open the other version.
-    }
+  /** The reader chose a reply while it was being written, when it could not be the active leaf. Now it can. */
+  async #makeLeaf(reply, replaceable) {
+    await chooseInsteadOf(this.api, this.id, reply.id, replaceable)
     this.look()
   }
 
@@ -524,7 +484,7 @@ export class Conversation extends Emitter {
   }
 
   async #switchTo(message, id) {
-    if (!this.liveRuns.has(id) && !(await this.#choose(id))) {
+    if (!this.liveRuns.has(id) && !(await choose(this.api, this.id, id))) {
       const detail = await this.api.conversation(this.id)
       this.#takeDetail(detail)
       // It was being written, and has ended since the refusal: now it can be chosen.
@@ -532,17 +492,6 @@ export class Conversation extends Emitter {
     }
     const run = this.liveRuns.get(id)
     return run ? this.#showLive(message, run) : this.#showBranch(message)
-  }
-
-  /** @returns {Promise<boolean>} false for a reply that is still being written */
-  async #choose(id) {
-    try {
-      await this.api.setActiveLeaf(this.id, id)
-      return true
-    } catch (error) {
-      if (error.code === "run_live") return false
-      throw error
-    }
   }
 
   /** A reply that is being written cannot be the active leaf; it is shown by following its run. */
@@ -557,7 +506,7 @@ export class Conversation extends Emitter {
   }
 
   async #showBranch(message) {
-    const { detail, rows, joined } = await this.#readUpTo(message.parentId)
+    const { detail, rows, joined } = await readUpTo(this.api, this.id, message.parentId)
     this.#takeDetail(detail)
     const at = this.messages.indexOf(message)
     if (!joined || at < 0) return this.#showAll(detail)
@@ -575,48 +524,14 @@ export class Conversation extends Emitter {
     return null
   }
 
-  /** The rows of the active branch below `parent` (null: all), over as many pages as that takes. */
-  async #readUpTo(parent) {
-    const detail = await this.api.conversation(this.id)
-    let page = detail
-    let rows = detail.messages
-    for (let pages = 1; pages < MAX_PAGES && !has(rows, parent) && page.has_more_before; pages += 1) {
-      page = await this.api.conversation(this.id, { before: page.before })
-      rows = [...page.messages, ...rows]
-    }
-    const at = rows.findIndex((row) => row.id === parent)
-    const joined = parent === null ? !page.has_more_before : at >= 0
-    return { detail, rows: rows.slice(at + 1), joined }
-  }
-
   /** Show what another device has chosen. */
   showElsewhere() {
     return this.load()
   }
 
-  // --- feedback ------------------------------------------------------------------------------------
-
   /** @param {"up"|"down"|null} rating null takes it back @returns {Promise<boolean>} whether it was saved */
-  async rate(reply, rating, reason = "") {
-    const before = reply.feedback
-    const feedback = rating && { rating, reason }
-    const turn = (reply.rating = {})
-    reply.feedback = feedback
-    this.failure = null
-    this.emit("changed", { message: reply })
-    const error = await this.api.rate(reply.id, { rating, reason }).then(() => null, (failed) => failed)
-    if (reply.rating === turn) this.#rated(reply, error, before)
-    return !error
-  }
-
-  #rated(reply, error, before) {
-    reply.rating = null
-    if (error) {
-      reply.feedback = before
-      this.failure = { what: "feedback", error }
-      this.emit("changed", { message: reply })
-    }
-    this.emit("state")
+  rate(reply, rating, reason = "") {
+    return rate(this, reply, rating, reason)
   }
 
   // --- stopping, leaving, coming back ------------------------------------------------------------
@@ -685,14 +600,4 @@ export class Conversation extends Emitter {
   refreshStreams() {
     for (const stream of this.#streams.values()) stream.refresh()
   }
-}
-
-function has(rows, id) {
-  return id !== null && rows.some((row) => row.id === id)
-}
-
-/** An Idempotency-Key. (`crypto.randomUUID` is missing on a page without https.) */
-function randomKey() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16))
-  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")
 }
