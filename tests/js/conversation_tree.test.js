@@ -306,7 +306,7 @@ test("another branch on another device is told and counted; the view stays until
   assert.equal(conversation.elsewhere, true)
   assert.deepEqual(conversation.messages[2].versions, place(1, 2, null, "m_5"))
   assert.ok(!kinds().includes("replaced"))
-  await conversation.showElsewhere()
+  await conversation.load()
   assert.deepEqual(ids(conversation), ["m_1", "m_2", "m_5", "m_6"])
   assert.equal(conversation.elsewhere, false)
 })

@@ -247,7 +247,7 @@ export class App {
     const conversation = this.#conversation
     if (verb === "sign-in") location.assign(`${this.signIn}?next=${encodeURIComponent(location.pathname)}`)
     if (verb === "try-again") this.#show(conversation.id)
-    if (verb === "show-elsewhere") conversation.showElsewhere()
+    if (verb === "show-elsewhere") conversation.load()
     if (verb === "continue") this.messages.continueReply(conversation.ended)
   }
 

@@ -524,11 +524,6 @@ export class Conversation extends Emitter {
     return null
   }
 
-  /** Show what another device has chosen. */
-  showElsewhere() {
-    return this.load()
-  }
-
   /** @param {"up"|"down"|null} rating null takes it back @returns {Promise<boolean>} whether it was saved */
   rate(reply, rating, reason = "") {
     return rate(this, reply, rating, reason)
