@@ -88,6 +88,7 @@ def opened(context: BrowserContext, stack: Stack) -> ChatPage:
     return ChatPage(context.new_page(), stack.webs[0].url)
 
 
+@pytest.mark.timeout(600)  # some seventy pages, on a machine that does other things too
 def test_every_page_opens_and_shows_nobodys_text(
     stack: Stack, context: BrowserContext, pages: list[str]
 ) -> None:
