@@ -60,7 +60,7 @@ export class Sidebar {
     const focused = focusIn(this.items)
     const hooks = { onMore: () => this.list.more(), onMenu: (item, button) => this.onMenu(item, button) }
     this.items.replaceChildren(...sidebarItems(this.list, hooks))
-    if (focused) this.#row(focused.id)?.querySelector(focused.selector)?.focus({ preventScroll: true })
+    if (focused) (this.items.querySelector(focused) ?? this.items.querySelector("a"))?.focus({ preventScroll: true })
     this.seen.disconnect()
     const more = this.items.querySelector(".more")
     if (more) this.seen.observe(more)
@@ -80,9 +80,11 @@ export class Sidebar {
   }
 }
 
-/** Which conversation's link or button has the focus. */
+/** How to find again what has the focus now; null where it is elsewhere. */
 function focusIn(items) {
   const focused = document.activeElement
-  const row = items.contains(focused) && focused.closest("[data-item]")
-  return row ? { id: row.dataset.item, selector: focused.dataset.act ? "[data-act=menu]" : "a" } : null
+  if (!items.contains(focused)) return null
+  const row = focused.closest("[data-item]")
+  if (!row) return ".more"
+  return `[data-item="${CSS.escape(row.dataset.item)}"] ${focused.dataset.act ? "[data-act=menu]" : "a"}`
 }
