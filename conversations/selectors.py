@@ -273,6 +273,15 @@ def messages_page(
     )
 
 
+def leaf_and_revision(conversation_id: UUID) -> tuple[UUID | None, int]:
+    """Both as they are now. One query. Raises NotFound."""
+    row = Conversation.objects.filter(pk=conversation_id).values_list("active_leaf_id", "revision")
+    found = row.first()
+    if found is None:
+        raise NotFound
+    return found
+
+
 def path_messages(conversation_id: UUID, leaf_id: UUID, limit: int) -> list[PathMessage]:
     """The `limit` newest messages of the thread that ends at `leaf_id`, oldest first. One query.
 
