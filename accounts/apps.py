@@ -12,6 +12,9 @@ class AccountsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from accounts import addresses, checks  # noqa: F401 — registers the checks
+        from django.contrib.auth.signals import user_logged_in
+
+        from accounts import addresses, audit, checks  # noqa: F401 — registers the checks
 
         addresses.connect()
+        user_logged_in.connect(audit.note_sign_in, dispatch_uid="accounts.audit.note_sign_in")

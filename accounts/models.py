@@ -8,6 +8,7 @@ from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models.functions import Lower
 from django.utils import timezone
@@ -149,3 +150,37 @@ class ApiToken(models.Model):
     def external_id(self) -> str:
         """`t_` and 32 hex digits; the secret begins with t_ too, and is another thing."""
         return external_id("t", self.id)
+
+
+class AuditEntry(models.Model):
+    """One thing an administrator did, or was refused. Only ever inserted (see `accounts.audit`).
+
+    Names its actor and object by bare ids: an entry outlives both. A trigger of the database
+    refuses changes and deletions.
+    """
+
+    ACTION_CHARACTERS = 64
+    OBJECT_CHARACTERS = 100
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    at = models.DateTimeField(default=timezone.now, editable=False)
+    actor_id = models.UUIDField(editable=False)
+    actor_email = models.CharField(max_length=254, editable=False)  # as it was then
+    action = models.CharField(max_length=ACTION_CHARACTERS, editable=False)
+    object_type = models.CharField(max_length=100, blank=True, editable=False)
+    object_id = models.CharField(max_length=OBJECT_CHARACTERS, blank=True, editable=False)
+    # Field → [before, after], or null where the values are text or secret.
+    changes = models.JSONField(default=dict, encoder=DjangoJSONEncoder, editable=False)
+    address = models.CharField(max_length=64, blank=True, editable=False)
+
+    class Meta:
+        verbose_name_plural = "audit entries"
+        indexes = [
+            models.Index(fields=["object_type", "object_id", "-id"], name="audit_of_object"),
+            models.Index(fields=["actor_id", "-id"], name="audit_of_actor"),
+            models.Index(fields=["action", "-id"], name="audit_of_action"),
+            models.Index(fields=["at"], name="audit_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.object_type} {self.object_id}".strip()

@@ -29,7 +29,10 @@ NPM_MODULES = {
     "dompurify": "dompurify/dist/purify.es.mjs",
     "marked": "marked/lib/marked.esm.js",
 }
-NPM_EXTRA_FILES = ("marked/lib/marked.esm.js.map",)
+NPM_EXTRA_FILES = (
+    "marked/lib/marked.esm.js.map",
+    "@alpinejs/csp/dist/cdn.min.js",  # the admin's, by templates/unfold/layouts/skeleton.html
+)
 NPM_PREFIX = "npm/"
 SWAGGER_UI = Path(drf_spectacular_sidecar.__file__).parent.joinpath(
     "static", "drf_spectacular_sidecar", "swagger-ui-dist"

@@ -69,6 +69,12 @@ class Conversation(models.Model):
                 name="conversation_temporary",
                 condition=Q(temporary_until__isnull=False, purged_at__isnull=True),
             ),
+            # The admin's filters, newest first.
+            models.Index(
+                fields=["-id"],
+                name="conversation_purged",
+                condition=Q(purged_at__isnull=False),
+            ),
         ]
         constraints = [
             models.CheckConstraint(

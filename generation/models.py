@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Any
+
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -11,6 +14,18 @@ from django.utils import timezone
 from accounts.ids import external_id, new_id
 from conversations.models import Conversation, Message
 from generation.run_state import ENDED, STATUS_OF_FINISH, STATUSES
+from quotas.pricing import COST_DIGITS, COST_PLACES, PRICE_DIGITS, PRICE_PLACES, Prices
+
+
+def _price(what: str) -> models.DecimalField[Any, Any]:
+    """Per million tokens, in settings.CURRENCY."""
+    return models.DecimalField(
+        f"price of a million {what} tokens",
+        max_digits=PRICE_DIGITS,
+        decimal_places=PRICE_PLACES,
+        default=Decimal(0),
+        validators=[MinValueValidator(0)],
+    )
 
 
 class Model(models.Model):
@@ -22,6 +37,10 @@ class Model(models.Model):
     is_default = models.BooleanField(default=False)
     context_tokens = models.PositiveIntegerField(default=4096, validators=[MinValueValidator(256)])
     answer_tokens = models.PositiveIntegerField(default=1024, validators=[MinValueValidator(1)])
+    price_input = _price("prompt")
+    price_cached = _price("cached prompt")
+    price_cache_write = _price("prompt (written to the cache)")
+    price_output = _price("answer")
     created = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -29,11 +48,26 @@ class Model(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["is_default"], condition=Q(is_default=True), name="model_one_default"
-            )
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    price_input__gte=0,
+                    price_cached__gte=0,
+                    price_cache_write__gte=0,
+                    price_output__gte=0,
+                ),
+                name="model_prices_not_negative",
+            ),
         ]
 
     def __str__(self) -> str:
         return self.title
+
+    @property
+    def prices(self) -> Prices:
+        return Prices(
+            self.price_input, self.price_cached, self.price_cache_write, self.price_output
+        )
 
 
 class Pool(models.Model):
@@ -84,8 +118,13 @@ class Run(models.Model):
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
-    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="runs")
+    # Without indexes of their own: the lists' indexes below begin with owner, conversation, pool.
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False
+    )
+    conversation = models.ForeignKey(
+        Conversation, on_delete=models.CASCADE, related_name="runs", db_index=False
+    )
     parent = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="runs")
     reply_id = models.UUIDField(default=new_id, unique=True, editable=False)
     # The reply whose text this one begins with. No foreign key: the text is looked up once or
@@ -93,7 +132,7 @@ class Run(models.Model):
     continues_id = models.UUIDField(null=True, blank=True, editable=False)
     model_asked = models.SlugField(max_length=64)
     model_used = models.SlugField(max_length=64)
-    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="runs")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="runs", db_index=False)
     replica = models.CharField(max_length=100, blank=True)
     status = models.CharField(max_length=16, default="queued", choices=[(s, s) for s in STATUSES])
     finish = models.CharField(max_length=16, blank=True)
@@ -107,6 +146,10 @@ class Run(models.Model):
     prompt_tokens = models.PositiveIntegerField(default=0)
     cached_tokens = models.PositiveIntegerField(default=0)
     output_tokens = models.PositiveIntegerField(default=0)
+    # At the prices of the moment it ended, in settings.CURRENCY: later prices change no old run.
+    cost = models.DecimalField(
+        max_digits=COST_DIGITS, decimal_places=COST_PLACES, null=True, blank=True, editable=False
+    )
     queued_at = models.DateTimeField(default=timezone.now, editable=False)
     claimed_at = models.DateTimeField(null=True, blank=True)
     first_text_at = models.DateTimeField(null=True, blank=True)
@@ -125,6 +168,12 @@ class Run(models.Model):
                 condition=Q(status__in=["queued", "running"]),
             ),
             models.Index(fields=["conversation", "status"], name="run_of_conversation"),
+            # The admin's list and its filters, newest first.
+            models.Index(fields=["status", "-id"], name="run_list_of_status"),
+            models.Index(fields=["finish", "-id"], name="run_list_of_finish"),
+            models.Index(fields=["model_used", "-id"], name="run_list_of_model"),
+            models.Index(fields=["pool", "-id"], name="run_list_of_pool"),
+            models.Index(fields=["owner", "-id"], name="run_list_of_owner"),
         ]
         constraints = [
             models.CheckConstraint(

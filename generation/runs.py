@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -26,7 +27,7 @@ from conversations.models import Message
 from conversations.sealed import readable_parts
 from generation.events import encode_data
 from generation.exceptions import RunLive, RunStopping
-from generation.models import Run
+from generation.models import Model, Run
 from generation.payloads import done_payload, error_payload, run_payload
 from generation.run_state import ENDED, LIVE, STATUS_OF_FINISH, Finish
 from quotas import ledger
@@ -208,6 +209,7 @@ def end_queued(run_id: uuid.UUID, outcome: Outcome) -> dict[str, object] | None:
 
 @transaction.atomic
 def _end(run_id: uuid.UUID, status: str, epoch: int, outcome: Outcome) -> dict[str, object] | None:
+    cost = _cost(run_id, outcome)
     moved = Run.objects.filter(id=run_id, status=status, epoch=epoch).update(
         status=STATUS_OF_FINISH[outcome.finish],
         finish=outcome.finish,
@@ -216,6 +218,7 @@ def _end(run_id: uuid.UUID, status: str, epoch: int, outcome: Outcome) -> dict[s
         prompt_tokens=outcome.prompt_tokens,
         cached_tokens=outcome.cached_tokens,
         output_tokens=outcome.output_tokens,
+        cost=cost,
         first_text_at=outcome.first_text_at,
         finished_at=Now(),
     )
@@ -229,6 +232,19 @@ def _end(run_id: uuid.UUID, status: str, epoch: int, outcome: Outcome) -> dict[s
     hint(row.owner_id, "run_ended", conversation=row.conversation_id, run=row.id)
     row.conversation.refresh_from_db(fields=["active_leaf_id"])
     return done_payload(row)
+
+
+def _cost(run_id: uuid.UUID, outcome: Outcome) -> Decimal | None:
+    """At today's prices of the model that answered; None where that model is no longer known."""
+    used = Run.objects.filter(id=run_id).values("model_used")
+    model = Model.objects.filter(slug__in=used).first()
+    if model is None:
+        return None
+    return model.prices.cost(
+        prompt_tokens=outcome.prompt_tokens,
+        cached_tokens=outcome.cached_tokens,
+        output_tokens=outcome.output_tokens,
+    )
 
 
 def _done_if_ours(row: Run, epoch: int, outcome: Outcome) -> dict[str, object] | None:
@@ -260,6 +276,7 @@ def _write_reply(row: Run, text: str) -> None:
         prompt_tokens=row.prompt_tokens,
         cached_tokens=row.cached_tokens,
         output_tokens=row.output_tokens,
+        cost=row.cost,
     )
     if added:
         services.move_active_leaf_if(row.conversation_id, expected=row.parent_id, new=row.reply_id)

@@ -25,11 +25,18 @@ def stop_run(row: Run) -> None:
     A queued run is ended here. For a running one its owner is told: by the flag that every append
     returns, and directly on its channel.
     """
-    Run.objects.filter(id=row.id, status__in=LIVE, stop_requested_at__isnull=True).update(
-        stop_requested_at=timezone.now()
-    )
+    record_stop(row)
     if not _end_if_queued(row):
         _tell_owner(row)
+
+
+def record_stop(row: Run) -> bool:
+    """Write down that the run shall stop; False where it has ended or was asked before.
+
+    For those who must write more in the same transaction: `stop_run` comes after its commit.
+    """
+    asked = Run.objects.filter(id=row.id, status__in=LIVE, stop_requested_at__isnull=True)
+    return asked.update(stop_requested_at=timezone.now()) == 1
 
 
 def _end_if_queued(row: Run) -> bool:

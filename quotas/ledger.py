@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from decimal import Decimal
 
 from quotas.models import UsageEntry
 
@@ -15,6 +16,7 @@ def record(
     prompt_tokens: int,
     cached_tokens: int,
     output_tokens: int,
+    cost: Decimal | None,
 ) -> None:
     """Add the one entry of this run. Call it inside the transaction that ends the run.
 
@@ -27,4 +29,5 @@ def record(
         prompt_tokens=prompt_tokens,
         cached_tokens=cached_tokens,
         output_tokens=output_tokens,
+        cost=cost,
     )
