@@ -21,6 +21,7 @@ from allauth.account.models import EmailAddress
 from allauth.core import context
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter, _build_apps_from_settings
 from django.conf import settings
 from django.contrib import messages
@@ -41,6 +42,12 @@ NOT_PLAIN = (
     "Only plain letters, digits and signs are possible here. Write a domain such as "
     "bücher.example in its xn-- form."
 )
+BY = {
+    "reauthenticate": "your password",
+    "reauthenticate_by_code": "a code by mail",
+    "mfa_reauthenticate": "your authenticator app, or a recovery code",
+    "mfa_reauthenticate:webauthn": "a passkey or security key",
+}
 # Said by the page itself, or the same whether an address is taken or not.
 UNSAID = frozenset(
     {
@@ -112,6 +119,15 @@ class AccountAdapter(DefaultAccountAdapter):
         except RateLimited:
             return False
         return True
+
+    def get_reauthentication_methods(self, user: User) -> list[dict[str, Any]]:
+        """In our words. A mailed code is for who has nothing else: it is worth a mailbox only."""
+        found = super().get_reauthentication_methods(user)
+        others = [method for method in found if method["id"] != "reauthenticate_by_code"]
+        return [
+            {**method, "description": BY.get(method["id"], method["description"])}
+            for method in others or found
+        ]
 
     # --- where to ---------------------------------------------------------------------------------
 
@@ -239,6 +255,10 @@ class MfaAdapter(DefaultMFAAdapter):
                 extra={"action": "second_factor_unreadable"},
             )
             return base64.b32encode(secrets.token_bytes(20)).decode()
+
+    def generate_authenticator_name(self, user: User, type: Any) -> str:  # noqa: A002 — theirs
+        count = Authenticator.objects.filter(user=user, type=type).count()
+        return f"Passkey {count + 1}" if count else "Passkey"
 
     def build_totp_svg(self, url: str) -> str:
         """An `<svg>` element to stand in the page: no image of another address is allowed there."""

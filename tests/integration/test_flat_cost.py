@@ -93,10 +93,11 @@ def _settle(api: Client) -> None:
 
 
 def test_a_page_costs_the_page(api: Client, people: People) -> None:
-    costs = []
-    for path, ids in _threads(api, people):
-        for before in ("", f"&before={message_id(ids[110])}"):
-            costs.append(looked_at(api, "GET", f"{path}?limit=100{before}"))
+    costs = [
+        looked_at(api, "GET", f"{path}?limit=100{before}")
+        for path, ids in _threads(api, people)
+        for before in ("", f"&before={message_id(ids[110])}")
+    ]
     assert_alike(costs[0], costs[2])
     assert_alike(costs[1], costs[3])
     assert max(found.rows for found in costs) < 1_000
