@@ -23,11 +23,13 @@ from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter, _build_apps_from_settings
+from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.db.models.functions import Lower
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from qrcode.image.svg import SvgPathImage
@@ -38,6 +40,9 @@ from accounts.models import User
 
 logger = logging.getLogger(__name__)
 
+MAX_SESSIONS = 50
+"""A script that signs in without end would else make each sign-in of its person slower: the list is
+gone through at each."""
 NOT_PLAIN = (
     "Only plain letters, digits and signs are possible here. Write a domain such as "
     "bücher.example in its xn-- form."
@@ -56,6 +61,12 @@ UNSAID = frozenset(
         "account/messages/email_confirmation_sent.txt",
     }
 )
+
+
+def end_oldest_sessions(user: User) -> None:
+    """At most MAX_SESSIONS of one person; the oldest end first."""
+    for session in UserSession.objects.filter(user=user).order_by("-id")[MAX_SESSIONS:]:
+        session.end()
 
 
 class AccountAdapter(DefaultAccountAdapter):
@@ -95,6 +106,11 @@ class AccountAdapter(DefaultAccountAdapter):
         if not User.objects.filter(id=user.id, is_active=True).exists():
             raise ImmediateHttpResponse(self.respond_user_inactive(request, user))
         super().login(request, user)
+
+    def post_login(self, request: HttpRequest, user: User, **kwargs: Any) -> HttpResponseBase:
+        response: HttpResponseBase = super().post_login(request, user, **kwargs)
+        end_oldest_sessions(user)
+        return response
 
     def reauthenticate(self, user: User, password: str) -> bool:
         """Whether this is the password; counted by the form."""

@@ -8,9 +8,11 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Locator, Page, expect
 
-# Answers that a test provokes; the browser writes each into its console.
+# Answers that a test provokes, and a socket whose server is away; the browser writes each into its
+# console. (A socket that the server refuses is a fault.)
 _EXPECTED_CONSOLE = re.compile(
-    r"Failed to load resource|^WebSocket connection to 'ws://127\.0\.0\.1:"
+    r"Failed to load resource"
+    r"|^WebSocket connection to 'ws://127\.0\.0\.1:(?!.*Unexpected response code)"
 )
 
 _WATCH = """

@@ -37,7 +37,7 @@ def test_sign_in_ask_read_and_sign_out(stack: Stack, new_page: NewPage) -> None:
     page.goto(chat.url)
     page.fill("input[name=username]", stack.people["ada"].email)
     page.fill("input[name=password]", PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page.get_by_role("heading", name="What is on your mind?")).to_be_visible()
     expect(page.locator("#model")).not_to_be_empty()  # the page listens
 

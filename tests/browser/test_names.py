@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import httpx
 from playwright.sync_api import expect
 
 from tests.browser.test_manners import PHONE
@@ -54,13 +55,43 @@ def test_renamed_above_the_thread_and_in_the_list(stack: Stack, new_page: NewPag
     page.context.set_offline(True)
     field.fill("Second name")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("The title could not be saved. It is still here")).to_be_visible()
+    expect(page.locator(".form-problem")).to_contain_text("could not be saved. It is still here")
     expect(field).to_have_value("Second name")
     page.context.set_offline(False)
     page.keyboard.press("Enter")
     expect(page.locator("#title")).to_have_text("Second name")
     page.reload()
     expect(page.locator("#title")).to_have_text("Second name")
+
+
+def test_a_list_that_changes_under_an_open_menu_takes_no_focus_away(
+    stack: Stack, new_page: NewPage
+) -> None:
+    chat = new_page().open()
+    chat.send(say("renamed elsewhere"))
+    chat.expect_end()
+    conversation = chat.conversation
+    row = listed(chat, conversation)
+    row.get_by_role("button").focus()
+    chat.page.keyboard.press("Enter")
+    expect(chat.page.get_by_role("menuitem", name="Rename")).to_be_focused()
+    httpx.patch(
+        f"{stack.webs[-1].url}/v1/conversations/{conversation}",
+        json={"title": "From elsewhere"},
+        headers=stack.people["ada"].headers,
+    ).raise_for_status()
+    expect(chat.page.locator("#title")).to_have_text("From elsewhere")
+    expect(chat.page.get_by_role("menuitem", name="Rename")).to_be_focused()
+    chat.page.keyboard.press("Escape")
+    assert chat.page.evaluate("document.activeElement !== document.body")
+    row.get_by_role("link").focus()
+    httpx.patch(
+        f"{stack.webs[-1].url}/v1/conversations/{conversation}",
+        json={"title": "Once more"},
+        headers=stack.people["ada"].headers,
+    ).raise_for_status()
+    expect(row.get_by_role("link")).to_have_text("Once more")
+    expect(row.get_by_role("link")).to_be_focused()
 
 
 def test_deleted_with_undo_and_the_focus_is_never_lost(stack: Stack, new_page: NewPage) -> None:
@@ -99,9 +130,7 @@ def test_deleted_with_undo_and_the_focus_is_never_lost(stack: Stack, new_page: N
 
     page.route("**/v1/conversations/c_*", lambda route: route.abort())
     choose_listed(chat, other, "Delete")
-    expect(
-        page.get_by_text("could not be deleted. The server could not be reached")
-    ).to_be_visible()
+    expect(page.locator("#undo-text")).to_contain_text("could not be deleted. The server")
     expect(listed(chat, other)).to_be_visible()
     page.unroute_all()
     page.get_by_role("button", name="Try again").click()

@@ -13,7 +13,7 @@ from django.core import mail
 from django.test import Client
 from django.utils import timezone
 
-from accounts import tokens
+from accounts import adapters, tokens
 from accounts.authentication import credential_of_request
 from accounts.models import ApiToken, User
 from tests.integration.account_room import CHANGE, NEW_PASSWORD, SIGN_IN, is_signed_in, sign_in
@@ -109,6 +109,13 @@ class TestSessions:
         assert "This browser" in page
         assert session_rows(here) == []
         assert mail.outbox[-1].to == [people.owner.user.email]
+
+    def test_of_too_many_the_oldest_end(
+        self, people: People, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(adapters, "MAX_SESSIONS", 3)
+        clients = [browser(people.owner) for _ in range(5)]
+        assert [is_signed_in(client) for client in clients] == [False, False, True, True, True]
 
     def test_addresses_come_from_proxies_of_ours_alone(self, people: People, settings: Any) -> None:
         for count, shown in ((0, "192.0.2.7"), (1, "203.0.113.9"), (2, "198.51.100.1")):

@@ -5,6 +5,7 @@ const MARGIN_PX = 8
 
 export class Menu {
   #button = null
+  #address = null
 
   constructor(element) {
     this.element = element
@@ -12,7 +13,8 @@ export class Menu {
     element.addEventListener("focusout", (event) => this.#left(event))
     document.addEventListener("pointerdown", (event) => this.#pressed(event), true)
     addEventListener("resize", () => this.close())
-    document.addEventListener("scroll", () => this.close(), true)
+    // What moves its button away; an answer that grows elsewhere does not.
+    document.addEventListener("scroll", (event) => event.target.contains(this.#button) && this.close(), true)
   }
 
   /** @param {{label: string, icon: string, act: () => void}[]} items */
@@ -20,6 +22,7 @@ export class Menu {
     if (this.#button === button) return this.close({ back: true })
     this.close()
     this.#button = button
+    this.#address = addressOf(button)
     button.setAttribute("aria-expanded", "true")
     this.element.setAttribute("aria-label", button.title)
     this.element.replaceChildren(...items.map((item) => this.#item(item)))
@@ -34,7 +37,8 @@ export class Menu {
     this.#button = null
     this.element.hidden = true
     button.setAttribute("aria-expanded", "false")
-    if (back) button.focus({ preventScroll: true })
+    const there = button.isConnected ? button : this.#address && document.querySelector(this.#address)
+    if (back) there?.focus({ preventScroll: true })
   }
 
   #item({ label, icon: name, act }) {
@@ -74,4 +78,10 @@ export class Menu {
   #pressed(event) {
     if (!this.element.contains(event.target) && !this.#button?.contains(event.target)) this.close()
   }
+}
+
+/** How to find the button again, should its list be drawn anew while the menu is open. */
+function addressOf(button) {
+  const item = button.closest("[data-item]")?.dataset.item
+  return item ? `[data-item="${CSS.escape(item)}"] [data-act="${button.dataset.act}"]` : null
 }

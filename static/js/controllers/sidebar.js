@@ -1,8 +1,12 @@
 /** The sidebar: the list, more of it when its end is seen, and its life as a sheet on a phone. */
+import { byDay } from "#js/models/conversation_list.js"
+import { titleText } from "#js/models/words.js"
 import { sidebarItems } from "#js/views/sidebar_view.js"
 
 export class Sidebar {
   #renaming = null // the conversation whose title is a field now: the list waits with its news
+
+  #shown = null
 
   /** @param {object} options {element, items, toggle, close, scrim, main, list, onOpen(id|null), onMenu(item, button)} */
   constructor(options) {
@@ -41,6 +45,7 @@ export class Sidebar {
     const id = this.#renaming
     if (!id) return
     this.#renaming = null
+    this.#shown = null
     this.#show()
     this.#row(id)?.querySelector("[data-act=menu]")?.focus()
   }
@@ -57,10 +62,13 @@ export class Sidebar {
 
   #show() {
     if (this.#renaming) return
+    const shown = whatIsShown(this.list)
+    if (shown === this.#shown) return // a row that is replaced under a finger is not pressed
+    this.#shown = shown
     const focused = focusIn(this.items)
     const hooks = { onMore: () => this.list.more(), onMenu: (item, button) => this.onMenu(item, button) }
     this.items.replaceChildren(...sidebarItems(this.list, hooks))
-    if (focused) this.#row(focused.id)?.querySelector(focused.selector)?.focus({ preventScroll: true })
+    if (focused) (this.items.querySelector(focused) ?? this.items.querySelector("a"))?.focus({ preventScroll: true })
     this.seen.disconnect()
     const more = this.items.querySelector(".more")
     if (more) this.seen.observe(more)
@@ -80,9 +88,17 @@ export class Sidebar {
   }
 }
 
-/** Which conversation's link or button has the focus. */
+/** All that the list's rows are drawn from. */
+function whatIsShown({ status, items, current, nextCursor }) {
+  const days = byDay(items).map((group) => [group.label, group.items.map((item) => [item.id, titleText(item)])])
+  return JSON.stringify([status, current, nextCursor !== null, days])
+}
+
+/** How to find again what has the focus now; null where it is elsewhere. */
 function focusIn(items) {
   const focused = document.activeElement
-  const row = items.contains(focused) && focused.closest("[data-item]")
-  return row ? { id: row.dataset.item, selector: focused.dataset.act ? "[data-act=menu]" : "a" } : null
+  if (!items.contains(focused)) return null
+  const row = focused.closest("[data-item]")
+  if (!row) return ".more"
+  return `[data-item="${CSS.escape(row.dataset.item)}"] ${focused.dataset.act ? "[data-act=menu]" : "a"}`
 }
