@@ -21,12 +21,15 @@ from allauth.account.models import EmailAddress
 from allauth.core import context
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter, _build_apps_from_settings
+from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.db.models.functions import Lower
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from qrcode.image.svg import SvgPathImage
@@ -37,10 +40,19 @@ from accounts.models import User
 
 logger = logging.getLogger(__name__)
 
+MAX_SESSIONS = 50
+"""A script that signs in without end would else make each sign-in of its person slower: the list is
+gone through at each."""
 NOT_PLAIN = (
     "Only plain letters, digits and signs are possible here. Write a domain such as "
     "bücher.example in its xn-- form."
 )
+BY = {
+    "reauthenticate": "your password",
+    "reauthenticate_by_code": "a code by mail",
+    "mfa_reauthenticate": "your authenticator app, or a recovery code",
+    "mfa_reauthenticate:webauthn": "a passkey or security key",
+}
 # Said by the page itself, or the same whether an address is taken or not.
 UNSAID = frozenset(
     {
@@ -49,6 +61,12 @@ UNSAID = frozenset(
         "account/messages/email_confirmation_sent.txt",
     }
 )
+
+
+def end_oldest_sessions(user: User) -> None:
+    """At most MAX_SESSIONS of one person; the oldest end first."""
+    for session in UserSession.objects.filter(user=user).order_by("-id")[MAX_SESSIONS:]:
+        session.end()
 
 
 class AccountAdapter(DefaultAccountAdapter):
@@ -89,6 +107,11 @@ class AccountAdapter(DefaultAccountAdapter):
             raise ImmediateHttpResponse(self.respond_user_inactive(request, user))
         super().login(request, user)
 
+    def post_login(self, request: HttpRequest, user: User, **kwargs: Any) -> HttpResponseBase:
+        response: HttpResponseBase = super().post_login(request, user, **kwargs)
+        end_oldest_sessions(user)
+        return response
+
     def reauthenticate(self, user: User, password: str) -> bool:
         """Whether this is the password; counted by the form."""
         return user.is_active and user.check_password(password)
@@ -112,6 +135,15 @@ class AccountAdapter(DefaultAccountAdapter):
         except RateLimited:
             return False
         return True
+
+    def get_reauthentication_methods(self, user: User) -> list[dict[str, Any]]:
+        """In our words. A mailed code is for who has nothing else: it is worth a mailbox only."""
+        found = super().get_reauthentication_methods(user)
+        others = [method for method in found if method["id"] != "reauthenticate_by_code"]
+        return [
+            {**method, "description": BY.get(method["id"], method["description"])}
+            for method in others or found
+        ]
 
     # --- where to ---------------------------------------------------------------------------------
 
@@ -239,6 +271,10 @@ class MfaAdapter(DefaultMFAAdapter):
                 extra={"action": "second_factor_unreadable"},
             )
             return base64.b32encode(secrets.token_bytes(20)).decode()
+
+    def generate_authenticator_name(self, user: User, type: Any) -> str:  # noqa: A002 — theirs
+        count = Authenticator.objects.filter(user=user, type=type).count()
+        return f"Passkey {count + 1}" if count else "Passkey"
 
     def build_totp_svg(self, url: str) -> str:
         """An `<svg>` element to stand in the page: no image of another address is allowed there."""

@@ -42,8 +42,7 @@ _SESSION_KEY_SHAPE = re.compile(r"[0-9a-z]{8,64}", re.ASCII)
 class Credential:
     """Who is asking and by what. `ref` names the session or API token without being a secret.
 
-    Of a session also its key and the hash it was signed in with: `accounts.live` asks about both
-    for as long as something stays open.
+    Of a session also its key: `accounts.live` asks about it for as long as something stays open.
     """
 
     user: User
@@ -51,7 +50,6 @@ class Credential:
     ref: str
     scopes: tuple[str, ...] = scopes.ALL
     session_key: str = field(default="", repr=False)
-    auth_hash: str = field(default="", repr=False)
 
 
 class ApiTokenAuthentication(BaseAuthentication):
@@ -195,8 +193,7 @@ def _credential_of_cookie(header: str) -> Credential | None:
 
 def _session_credential(user: User, session: SessionBase) -> Credential:
     key = session.session_key or ""
-    auth_hash = session.get(HASH_SESSION_KEY, "")
-    return Credential(user, "session", session_ref(key), session_key=key, auth_hash=auth_hash)
+    return Credential(user, "session", session_ref(key), session_key=key)
 
 
 def _user_of_session(session: SessionBase) -> User | None:

@@ -235,6 +235,23 @@ _ALL_VERSIONS = " UNION ALL ".join(
     ]
 )
 
+# Downwards from a message, one index look-up a step; what stands beside its subtree is never read.
+_NEWEST_LEAF = """
+WITH RECURSIVE below AS (
+    SELECT id FROM conversations_message
+    WHERE id = %(top)s AND conversation_id = %(conversation)s
+    UNION ALL
+    SELECT one.id FROM below
+    JOIN conversations_message one
+      ON one.conversation_id = %(conversation)s AND one.parent_id = below.id
+)
+SELECT id FROM below
+WHERE NOT EXISTS (
+    SELECT 1 FROM conversations_message one
+    WHERE one.conversation_id = %(conversation)s AND one.parent_id = below.id)
+ORDER BY id DESC LIMIT 1
+"""
+
 _TREE = """
 SELECT id, parent_id, role FROM conversations_message
 WHERE conversation_id = %(conversation)s
@@ -273,6 +290,15 @@ def messages_page(
     )
 
 
+def leaf_and_revision(conversation_id: UUID) -> tuple[UUID | None, int]:
+    """Both as they are now. One query. Raises NotFound."""
+    row = Conversation.objects.filter(pk=conversation_id).values_list("active_leaf_id", "revision")
+    found = row.first()
+    if found is None:
+        raise NotFound
+    return found
+
+
 def path_messages(conversation_id: UUID, leaf_id: UUID, limit: int) -> list[PathMessage]:
     """The `limit` newest messages of the thread that ends at `leaf_id`, oldest first. One query.
 
@@ -298,6 +324,18 @@ def feedback_of(user: User, message_ids: Sequence[UUID]) -> dict[UUID, FeedbackV
         row.message_id: FeedbackView(row.rating, readable_reason(user.pk, row.pk, row.reason))
         for row in rows
     }
+
+
+def newest_leaf(conversation_id: UUID, top: UUID) -> UUID:
+    """The newest message without children in the subtree of `top` (`tree.newest_leaf_below`).
+
+    One query; it costs the subtree, not the tree. Raises NotFound.
+    """
+    rows = _rows(_NEWEST_LEAF, {"conversation": conversation_id, "top": top})
+    if not rows:
+        raise NotFound
+    leaf: UUID = rows[0][0]
+    return leaf
 
 
 def tree_nodes(conversation_id: UUID) -> list[Node]:

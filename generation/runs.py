@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 
 from accounts.errors import NotFound
 from accounts.hints import hint
-from accounts.ids import InvalidId, parse_id
+from accounts.ids import InvalidId, external_id, parse_id
 from accounts.models import User
 from conversations import services
 from conversations.content import plain_text
@@ -329,6 +329,37 @@ def _run_end(row: Run, text: str) -> RunEnd:
         text=text,
         error_data=error,
     )
+
+
+def ends_of_replies(reply_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, dict[str, object]]:
+    """What a reply shows of the run that wrote it, by reply. One query.
+
+    Columns instead of rows: fifty whole rows took as long as the texts of a page.
+    """
+    found = Run.objects.filter(reply_id__in=list(reply_ids)).values_list(
+        "reply_id",
+        "id",
+        "status",
+        "finish",
+        "model_used",
+        "prompt_tokens",
+        "cached_tokens",
+        "output_tokens",
+    )
+    return {
+        reply_id: {
+            "id": external_id("g", run_id),
+            "status": status,
+            "finish": finish or None,
+            "model": model,
+            "usage": {
+                "prompt_tokens": prompt,
+                "cached_tokens": cached,
+                "output_tokens": output,
+            },
+        }
+        for reply_id, run_id, status, finish, model, prompt, cached, output in found
+    }
 
 
 def payload_of(run: str) -> dict[str, object]:

@@ -12,7 +12,6 @@ from accounts.models import User
 from conversations import access, selectors, services
 from conversations.conditional import check_match
 from conversations.models import Conversation
-from conversations.tree import newest_leaf_below
 from generation import runs
 
 
@@ -42,4 +41,4 @@ def _newest_leaf(user: User, row: Conversation, message_id: uuid.UUID) -> uuid.U
         if run is None or run.conversation_id != row.id:
             raise
         raise runs.live_error(run, "message") from None
-    return newest_leaf_below(selectors.tree_nodes(row.id), chosen.id)
+    return selectors.newest_leaf(row.id, chosen.id)

@@ -147,7 +147,7 @@ class ConversationView(APIView):
         )
         live = runs.live_runs_of(row.id)
         # After the live runs: one that ends in between is then seen as both, never as neither.
-        row.refresh_from_db(fields=["active_leaf_id", "revision"])
+        row.active_leaf_id, row.revision = selectors.leaf_and_revision(row.id)
         tag = {"ETag": etag_of(row.revision, [(run.id, run.status) for run in live])}
         if is_unchanged(request.headers.get("If-None-Match"), tag["ETag"]):
             return Response(status=304, headers=tag)
@@ -209,14 +209,14 @@ def _detail(
 ) -> dict[str, object]:
     """The conversation as its detail shows it; messages oldest first, each reply with its run."""
     replies = [message.id for message in page.messages if message.role == "assistant"]
-    ended = {run.reply_id: run for run in Run.objects.filter(reply_id__in=replies)}
+    ended = runs.ends_of_replies(replies)
     feedback = selectors.feedback_of(user, replies)
     return {
         **conversation_item(selectors.item_of(row)),
         "messages": [
             {
                 **message_item(message),
-                "run": _run_of_reply(ended.get(message.id)),
+                "run": ended.get(message.id),
                 "feedback": feedback_item(feedback.get(message.id)),
             }
             for message in page.messages
@@ -224,18 +224,6 @@ def _detail(
         "has_more_before": page.before is not None,
         "before": external_id("m", page.before) if page.before else None,
         "live_runs": [_live_run(run, page.live.get(run.reply_id)) for run in live],
-    }
-
-
-def _run_of_reply(run: Run | None) -> dict[str, object] | None:
-    if run is None:
-        return None
-    return {
-        "id": run.external_id,
-        "status": run.status,
-        "finish": run.finish or None,
-        "model": run.model_used,
-        "usage": payloads.usage_payload(run),
     }
 
 

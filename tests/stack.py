@@ -13,8 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -74,6 +74,7 @@ class Process:
     popen: subprocess.Popen[bytes]
     log: Path
     port: int = 0
+    replica: str = ""
 
     @property
     def url(self) -> str:
@@ -206,21 +207,43 @@ class Stack:
         self.webs.append(web)
         return web
 
-    def start_worker(self, slots: int = 8, env: Mapping[str, str] | None = None) -> Process:
+    def start_worker(
+        self, slots: int = 8, env: Mapping[str, str] | None = None, pool: str = "sim"
+    ) -> Process:
         number = len(self.workers) + 1
+        replica = f"{pool}-{number}"
         command = [
             *("-m", "celery", "-A", "chatproject", "worker", "-P", "custom", "-c", str(slots)),
             *("--without-gossip", "--without-mingle", "--without-heartbeat"),
-            *("-Q", "gpu.sim", "-n", f"gpu-{number}@%h", "--loglevel", "INFO"),
+            *("-Q", f"gpu.{pool}", "-n", f"gpu-{number}@%h", "--loglevel", "INFO"),
         ]
         own = {
-            "GPU_POOL": "sim",
-            "GPU_REPLICA": f"sim-{number}",
+            "GPU_POOL": pool,
+            "GPU_REPLICA": replica,
             "CELERY_CUSTOM_WORKER_POOL": "generation.worker.pool:TaskPool",
         }
         worker = self._spawn(f"worker-{number}", command, {**self.env, **own, **(env or {})})
+        worker.replica = replica
         self.workers.append(worker)
         return worker
+
+    @contextmanager
+    def second_model(self, title: str) -> Iterator[None]:
+        """A model `small` beside the first, of the same engine, with a worker of its own."""
+        profiles = json.loads(self.env["ENGINE_PROFILES"])
+        both = json.dumps({**profiles, "small": {**profiles["sim"], "model": "small"}})
+        before = dict(self.env)
+        self.env["ENGINE_PROFILES"] = both
+        try:
+            self.manage("ensure_demo")
+            self.execute("UPDATE generation_model SET title = %s WHERE slug = 'small'", title)
+            worker = self.start_worker(4, pool="small")
+            wait_for(self._replica_healthy, "a healthy replica", worker)
+            yield
+        finally:
+            self.env.update(before)
+            self.execute("UPDATE generation_model SET enabled = false WHERE slug = 'small'")
+            self.workers.pop().kill()
 
     def _spawn(
         self, name: str, command: list[str], env: Mapping[str, str], port: int = 0
@@ -252,7 +275,7 @@ class Stack:
             return bool(client.exists("{pool:sim}:built"))
 
     def _replica_healthy(self) -> bool:
-        names = [f"sim-{i}" for i, w in enumerate(self.workers, 1) if w.popen.poll() is None]
+        names = [w.replica for w in self.workers if w.popen.poll() is None]
         rows = self.rows("SELECT name FROM generation_replica WHERE healthy")
         return bool(names) and {name for (name,) in rows} >= set(names)
 
@@ -262,6 +285,11 @@ class Stack:
         """What PostgreSQL has, seen from outside."""
         with psycopg.connect(self.env["DATABASE_URL"]) as connection:
             return connection.execute(query, values).fetchall()
+
+    def execute(self, statement: str, *values: object) -> None:
+        """Change what PostgreSQL has, behind the product's back."""
+        with psycopg.connect(self.env["DATABASE_URL"]) as connection:
+            connection.execute(statement, values)
 
     def hold(self, name: str = "") -> Path:
         """A file that makes the engine wait (directive `hold`: name) while it exists."""

@@ -27,6 +27,7 @@ from generation.token_log.commands import LogPage
 from generation.token_log.layer import TokenChannelLayer
 from generation.token_log.log import TokenLog
 from generation.token_log.push import decode_push
+from generation.token_log.tasks import end_task
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +95,7 @@ class Hub:
 
     async def aclose(self) -> None:
         for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+            await end_task(task)
         while self._closers:
             await self._closers.pop()()
 

@@ -50,6 +50,7 @@ from generation.gateway.stream import opening
 from generation.gateway.watching import stop_run_of, watch_plan
 from generation.open_connections import OPEN, Entry, Why
 from generation.run_response import StreamPlan
+from generation.token_log.tasks import end_task
 
 log = logging.getLogger(__name__)
 
@@ -261,7 +262,7 @@ class SocketConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is not ty
     async def _unwatch(self, run: str) -> None:
         task = self._watches.pop(run, None)
         if task is not None:
-            await _cancel(task)
+            await end_task(task)
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -332,13 +333,13 @@ class SocketConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is not ty
         if self._listening is not None:
             self._hub.hints.leave(self._listening, self._on_hint)
         if self._ending is not None:
-            await _cancel(self._ending)
+            await end_task(self._ending)
         await self._cancel_all()
 
     async def _cancel_all(self) -> None:
         tasks, self._watches = [*self._tasks, *self._watches.values()], {}
         for task in tasks:
-            await _cancel(task)
+            await end_task(task)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -351,8 +352,3 @@ def _parse(message: dict[str, Any]) -> ClientFrame:
     if text is None:
         raise BadFrame("binary")
     return parse_frame(text)
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])

@@ -2,10 +2,19 @@
 import { Announcer } from "#js/controllers/announcer.js"
 import { App } from "#js/controllers/app.js"
 import { Composer } from "#js/controllers/composer.js"
+import { Live } from "#js/controllers/live.js"
+import { Menu } from "#js/controllers/menu.js"
+import { Messages } from "#js/controllers/messages.js"
+import { ModelPicker } from "#js/controllers/model_picker.js"
+import { Names } from "#js/controllers/names.js"
 import { Sidebar } from "#js/controllers/sidebar.js"
+import { Undo } from "#js/controllers/undo.js"
 import { Api } from "#js/models/api.js"
 import { ConversationList } from "#js/models/conversation_list.js"
+import { HintLine } from "#js/models/hint_line.js"
+import { ModelChoice } from "#js/models/model_choice.js"
 import { Drafts, forgetOthers, Outbox } from "#js/models/storage.js"
+import { Trash } from "#js/models/trash.js"
 import { setSprite } from "#js/views/dom.js"
 import { StripView } from "#js/views/strip_view.js"
 import { ThreadView } from "#js/views/thread_view.js"
@@ -21,14 +30,15 @@ const api = new Api({ csrf })
 const list = new ConversationList({ api })
 const drafts = new Drafts({ storage: storage("localStorage"), user })
 const outbox = new Outbox({ storage: storage("sessionStorage"), user })
+const models = new ModelChoice({ api, storage: storage("localStorage"), user })
+const trash = new Trash({ api, list })
 const announcer = new Announcer(byId("announcer"))
+const menu = new Menu(byId("menu"))
+const elements = Object.fromEntries(
+  ["empty", "missing", "loading", "earlier", "title", "more", "scroller", "content"].map((id) => [id, byId(id)]),
+)
 
-const thread = new ThreadView({
-  scroller: byId("scroller"),
-  list: byId("thread"),
-  jump: byId("jump"),
-  productName: product,
-})
+const thread = new ThreadView({ scroller: byId("scroller"), list: byId("thread"), jump: byId("jump"), productName: product })
 const composer = new Composer({
   form: byId("composer"),
   field: byId("message"),
@@ -50,11 +60,52 @@ const sidebar = new Sidebar({
   list,
   onOpen: (id) => app.open(id),
 })
-const elements = Object.fromEntries(
-  ["empty", "missing", "loading", "earlier", "title", "model"].map((id) => [id, byId(id)]),
-)
 const strip = new StripView(byId("strip"))
-const app = new App({ api, list, drafts, outbox, thread, strip, composer, sidebar, announcer, elements, productName: product, signIn })
+const app = new App({ api, list, drafts, outbox, models, thread, strip, composer, sidebar, announcer, elements, productName: product, signIn })
+const messages = new Messages({
+  thread,
+  menu,
+  models,
+  drafts,
+  announcer,
+  maxBytes: Number(maxBytes),
+  conversation: () => app.conversation,
+  onTooLarge: (sizes) => app.refusePaste(sizes),
+  toComposer: () => app.toComposer(),
+})
+const undo = new Undo({
+  element: byId("undo"),
+  text: byId("undo-text"),
+  button: byId("undo-button"),
+  dismiss: byId("undo-dismiss"),
+  trash,
+  announcer,
+  onClosed: () => (document.body.classList.contains("sheet-open") ? sidebar.focus() : app.toComposer()),
+})
+const names = new Names({
+  list,
+  trash,
+  menu,
+  sidebar,
+  undo,
+  announcer,
+  head: byId("head"),
+  title: byId("title"),
+  button: byId("more"),
+  current: () => app.item,
+  onRenamed: (id, title) => app.renamed(id, title),
+  onDeleted: (id) => app.deleted(id),
+})
+const live = new Live({
+  line: new HintLine({ url: `${location.origin.replace(/^http/, "ws")}/v1/ws` }),
+  list,
+  look: () => app.conversation.look(),
+  isOpen: (id) => app.conversation.id === id,
+  onGone: (id) => app.gone(id),
+  onSignedOut: () => app.signedOut(),
+  onList: () => app.listChanged(),
+})
+new ModelPicker({ element: byId("model"), models })
 
 for (const button of document.querySelectorAll("[data-suggestion]")) {
   button.addEventListener("click", () => {
@@ -63,7 +114,7 @@ for (const button of document.querySelectorAll("[data-suggestion]")) {
   })
 }
 
-app.start()
+app.start({ messages, names, trash, live })
 
 /** Reading `localStorage` throws where a person has switched it off. */
 function storage(kind) {

@@ -6,10 +6,14 @@ import re
 import time
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-# Answers that a test provokes; the browser writes each into its console.
-_EXPECTED_CONSOLE = re.compile(r"Failed to load resource")
+# Answers that a test provokes, and a socket whose server is away; the browser writes each into its
+# console. (A socket that the server refuses is a fault.)
+_EXPECTED_CONSOLE = re.compile(
+    r"Failed to load resource"
+    r"|^WebSocket connection to 'ws://127\.0\.0\.1:(?!.*Unexpected response code)"
+)
 
 _WATCH = """
 window.__violations = [];
@@ -89,6 +93,33 @@ class ChatPage:
 
     def expect_strip(self, text: str) -> None:
         expect(self.page.locator("#strip")).to_contain_text(text)
+
+    @property
+    def last_reply(self) -> Locator:
+        return self.page.locator("#thread > .reply").last
+
+    @property
+    def last_question(self) -> Locator:
+        return self.page.locator("#thread > .user").last
+
+    def expect_version(self, message: Locator, place: str) -> None:
+        """`place` as it is shown: "2/3"."""
+        expect(message.locator(".place")).to_have_text(place)
+
+    def edit(self, message: Locator, text: str) -> None:
+        """Put `text` in place of what the message says, and send it."""
+        message.hover()
+        message.get_by_role("button", name="Edit your message").click()
+        self.page.get_by_label("Edit your message").fill(text)
+        self.page.keyboard.press("Enter")
+
+    def regenerate(self) -> None:
+        self.last_reply.get_by_role("button", name="Regenerate", exact=True).click()
+
+    def choose(self, action: str) -> None:
+        """Rename or delete the open conversation, from the menu above it."""
+        self.page.get_by_role("button", name="More about this conversation").click()
+        self.page.get_by_role("menuitem", name=action).click()
 
     def messages(self) -> list[str]:
         texts: list[str] = self.page.locator("#thread > .message").evaluate_all(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +24,7 @@ from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.urls import reverse
 from accounts import audit
+from accounts.admin_base import ReadOnlyAdmin
 from accounts.models import Organisation, User
 from quotas.models import Plan, PlanModel, Subscription
 
@@ -35,23 +35,20 @@ Organisation.objects.get_or_create(name="Acme")
 plan = Plan.objects.create(slug="walk", title="Walk", smaller_model="sim")
 PlanModel.objects.create(plan=plan, model="sim", messages=40)
 Subscription.objects.create(user=boss, plan=plan)
-pages = [reverse("admin:index"), reverse("admin:generation_engine_profiles")]
-for model in admin.site._registry:
-    opts = model._meta
-    name = f"admin:{{opts.app_label}}_{{opts.model_name}}"
-    pages += [reverse(f"admin:app_list", args=[opts.app_label])]
-    pages += [reverse(f"{{name}}_changelist"), reverse(f"{{name}}_changelist") + "?q=nothing"]
-    pages += [reverse(f"{{name}}_add")]
+pages = [reverse("admin:index"), reverse("admin:app_list", args=["quotas"])]
+pages += [reverse("admin:generation_engine_profiles")]
+for model, modeladmin in admin.site._registry.items():
+    name = f"admin:{{model._meta.app_label}}_{{model._meta.model_name}}"
     row = model._base_manager.first()
-    assert row is not None or model._meta.label == "generation.Replica", model
-    if row is not None:
-        kinds = ("change", "history", "delete")
-        pages += [reverse(f"{{name}}_{{kind}}", args=[row.pk]) for kind in kinds]
+    assert row is not None, model
+    written_here = not isinstance(modeladmin, ReadOnlyAdmin)
+    kinds = ("change", "history", "delete") if written_here else ("change", "history")
+    pages += [reverse(f"{{name}}_changelist")]
+    pages += [reverse(f"{{name}}_add")] if written_here else []
+    pages += [reverse(f"{{name}}_{{kind}}", args=[row.pk]) for kind in kinds]
 pages += [reverse("admin:auth_user_password_change", args=[boss.pk])]
-print(json.dumps(list(dict.fromkeys(pages))))
+print(json.dumps(pages))
 """
-
-READ_ONLY = ("conversation", "message", "feedback", "run", "usageentry", "auditentry", "replica")
 
 
 @pytest.fixture(scope="module")
@@ -91,34 +88,26 @@ def opened(context: BrowserContext, stack: Stack) -> ChatPage:
     return ChatPage(context.new_page(), stack.webs[0].url)
 
 
-def allowed_statuses(path: str) -> tuple[int, ...]:
-    """Rows that only the product writes have no page to add or delete one."""
-    parts = path.strip("/").split("/")
-    writes = parts[-1] in ("add", "delete")
-    return (403,) if writes and parts[2] in READ_ONLY else (200,)
-
-
+@pytest.mark.timeout(600)  # some seventy pages, on a machine that does other things too
 def test_every_page_opens_and_shows_nobodys_text(
     stack: Stack, context: BrowserContext, pages: list[str]
 ) -> None:
     device = opened(context, stack)
-    assert len(pages) > 60
+    assert len(pages) > 50
     found: dict[str, list[str]] = {}
     for path in pages:
         answer = device.page.goto(device.url + path)
         assert answer is not None
         faults = [*device.violations, *device.faults]
         device.faults.clear()
-        if answer.status not in allowed_statuses(path):
+        if answer.status != 200:
             faults.append(f"status {answer.status}")
         if PLANTED in device.page.content():
             faults.append("text of a conversation")
+        if not device.page.evaluate("window.Alpine?.version"):
+            faults.append("no Alpine")
         found |= {path: faults} if faults else {}
-        if answer.status == 200:
-            # Alpine has run: what it hides until then is there.
-            assert device.page.evaluate("!!window.Alpine && !document.body.matches('[x-cloak]')")
     assert found == {}
-    assert stack.rows("SELECT count(*) FROM accounts_auditentry WHERE action = 'refused'")[0][0] > 0
 
 
 def test_the_menus_and_the_action_bar_work(stack: Stack, context: BrowserContext) -> None:
@@ -178,4 +167,4 @@ def test_who_is_no_administrator_meets_a_wall(stack: Stack, new_page: Any) -> No
     device = new_page("bob")
     answer = device.page.goto(f"{device.url}/admin/accounts/user/")
     assert answer.status == 403
-    assert uuid.uuid4().hex not in device.page.content()
+    assert "bob@example.org" not in device.page.content()

@@ -209,8 +209,8 @@ def test_copy_gives_the_markdown(stack: Stack, new_page: NewPage) -> None:
     chat = new_page(permissions=["clipboard-read", "clipboard-write"]).open()
     chat.send(directive(text="A **bold** `word`."))
     chat.expect_end()
-    chat.page.get_by_role("button", name="Copy").click()
-    expect(chat.page.get_by_role("button", name="Copied")).to_be_visible()
+    chat.last_reply.get_by_role("button", name="Copy").click()
+    expect(chat.last_reply.get_by_role("button", name="Copied")).to_be_visible()
     assert chat.page.evaluate("navigator.clipboard.readText()") == "A **bold** `word`."
 
 

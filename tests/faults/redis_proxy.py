@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -24,6 +24,8 @@ class RedisProxy:
     def __init__(self, url: str) -> None:
         self.drop: Callable[[int], bool] = lambda _: False
         self.passed = self.dropped = 0
+        self._speaks = asyncio.Event()
+        self._speaks.set()
         self._upstream = urlsplit(url)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -48,6 +50,15 @@ class RedisProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    @contextlib.contextmanager
+    def silence(self) -> Iterator[None]:
+        """Meanwhile it takes connections and commands, and answers nothing."""
+        self._speaks.clear()
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._speaks.set)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
@@ -87,6 +98,7 @@ class RedisProxy:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 reply = await _read_reply(reader)
+                await self._speaks.wait()
                 if not (reply.startswith(b"*3\r\n$7\r\nmessage\r\n") and self._lost()):
                     writer.write(reply)
                     await writer.drain()

@@ -79,7 +79,9 @@ async def test_away_at_the_end_of_an_answer(breakable: Stack, database: Database
 
 
 async def test_what_is_asked_while_it_is_away(breakable: Stack, database: Database) -> None:
-    """Calls are refused as unavailable; the process is alive, and says so at once."""
+    """Calls are refused as unavailable; the process is alive, and says so at once, and files of
+    the page come too: neither needs one of Django's threads, all of which wait.
+    """
     ada, web = breakable.people["ada"], breakable.webs[0]
     first = await Phone(ada.headers).send(web.url, directive(tokens=2))
     database.close()
@@ -88,9 +90,10 @@ async def test_what_is_asked_while_it_is_away(breakable: Stack, database: Databa
     for connection, path in zip(calls, PATHS * 4, strict=True):
         connection.ask("GET", web.url + path.format(run=first.run), ada.headers)
     for _ in range(5):
-        alive = await Connection.open("GET", f"{web.url}/healthz", {})
-        assert alive.status == 200
-        await alive.drop()
+        for path in ("/healthz", "/static/css/base.css"):
+            alive = await Connection.open("GET", web.url + path, {})
+            assert alive.status == 200
+            await alive.drop()
     alive_s = time.monotonic() - began_s
     for connection in calls:
         await connection.read_head()

@@ -9,29 +9,40 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.api_schema import calls, operation_of
 from tests.phone import call, get_run, post_message, stop
-from tests.stack import Person, Stack, directive
+from tests.stack import Stack, directive, wait_for
 
-_MAKE_EVE = """
+_MAKE_PEOPLE = """
 import json
+from django.test import Client
 from accounts import tokens
 from accounts.models import User
-email = "eve@example.org"
-User.objects.filter(email=email).delete()
-user = User.objects.create_user(email, "a long enough password", name="Eve")
-print(json.dumps({"email": user.email, "token": tokens.create(user, "tests")[1]}))
-"""
 
-MISSING = {
-    "c": "c_" + "0" * 32,
-    "g": "g_" + "0" * 32,
-    "m": "m_" + "0" * 32,
-    "r": "m_" + "0" * 32,
-}
+def cookie(user):
+    client = Client()
+    client.force_login(user)
+    return client.cookies["sessionid"].value
+
+ada, bob = (User.objects.get(email=f"{name}@example.org") for name in ("ada", "bob"))
+User.objects.filter(email="eve@example.org").delete()
+eve = User.objects.create_user("eve@example.org", "a long enough password", name="Eve")
+print(json.dumps({
+    "eve": tokens.create(eve, "tests")[1],
+    "reader": tokens.create(ada, "reads", scopes=["read"])[1],
+    "t": tokens.create(ada, "to be looked at")[0].external_id,
+    "sessions": {"ada": cookie(ada), "bob": cookie(bob), "eve": cookie(eve)},
+}))
+"""
+CSRF = "a" * 32
+
+NOTHING = "0" * 32
+MISSING = {kind: f"{kind}_{NOTHING}" for kind in "cgmt"} | {"r": f"m_{NOTHING}"}
 WRONG_KINDS = ["c_", "x" * 32, "g_" + "A" * 32, "c_00000000-0000-0000-0000-000000000000", "%00"]
 
-# (method, path, body); the owner's: {c} conversation, {g} live run, {m} its message, {r} its reply.
-OWNED: list[tuple[str, str, object]] = [
+# (method, path, body). {c} conversation, {g} live run, {m} its message, {r} its reply, {t} token.
+Row = tuple[str, str, object]
+OWNED: list[Row] = [
     ("GET", "/v1/conversations/{c}", None),
     ("GET", "/v1/conversations/{c}?before={m}", None),
     ("PATCH", "/v1/conversations/{c}", {"title": "mine now"}),
@@ -48,33 +59,69 @@ OWNED: list[tuple[str, str, object]] = [
     ("POST", "/v1/messages/{m}/feedback", {"rating": "up"}),
     ("POST", "/v1/messages/{r}/feedback", {"rating": None}),
 ]
-OWN: list[tuple[str, str, object]] = [
+OWN: list[Row] = [
     ("GET", "/v1/conversations", None),
     ("POST", "/v1/conversations", {}),
     ("POST", "/v1/conversations/new/messages", {"content": "x"}),
     ("GET", "/v1/models", None),
 ]
+OF_SESSIONS: list[Row] = [
+    ("GET", "/v1/tokens", None),
+    ("POST", "/v1/tokens", {"name": "x"}),
+    ("POST", "/v1/tokens/{t}:rotate", {}),
+    ("DELETE", "/v1/tokens/{t}", None),
+]
+TO_ALL: list[Row] = [("GET", "/v1/schema", None)]
+# Ids of others inside a conversation of one's own.
+INSIDE: list[Row] = [
+    ("GET", "/v1/conversations/{own}?before={m}", None),
+    ("POST", "/v1/conversations/{own}/messages", {"content": "x", "parent_id": "{m}"}),
+    ("POST", "/v1/conversations/{own}/messages", {"content": "x", "parent_id": "{r}"}),
+    ("PUT", "/v1/conversations/{own}/active_leaf", {"message": "{m}"}),
+    ("PUT", "/v1/conversations/{own}/active_leaf", {"message": "{r}"}),
+    ("POST", "/v1/conversations/{own}/messages/{m}:regenerate", {}),
+    ("POST", "/v1/conversations/{own}/messages/{r}:regenerate", {}),
+    ("POST", "/v1/conversations/{own}/messages/{r}:continue", {}),
+]
+
+
+def name_of(row: Row) -> str:
+    return f"{row[0]} {row[1]}"
+
+
 ERROR = {"code", "message", "param", "retry_after_s"}
 
 
 @pytest.fixture(scope="module")
-def eve(stack: Stack) -> Person:
-    """Somebody who has been disabled."""
-    made = json.loads(stack.manage("shell", "--verbosity", "0", "-c", _MAKE_EVE))
+def made(stack: Stack) -> dict[str, Any]:
+    """Sessions, and API tokens that are not everybody's; Eve has been disabled since."""
+    people: dict[str, Any] = json.loads(
+        stack.manage("shell", "--verbosity", "0", "-c", _MAKE_PEOPLE)
+    )
     with psycopg.connect(stack.env["DATABASE_URL"]) as connection:
         connection.execute(
-            "UPDATE accounts_user SET is_active = false WHERE email = %s", [made["email"]]
+            "UPDATE accounts_user SET is_active = false WHERE email = 'eve@example.org'"
         )
-    return Person(**made)
+    return people
+
+
+def session(made: dict[str, Any], name: str, csrf: str = CSRF) -> dict[str, str]:
+    """The headers of a browser in which this person is signed in."""
+    cookie = f"sessionid={made['sessions'][name]}; csrftoken={CSRF}"
+    return {"Cookie": cookie, "X-CSRFToken": csrf}
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
 
 
 @pytest.fixture(scope="module")
-def ids(stack: Stack) -> Iterator[dict[str, str]]:
-    """A live run of Ada's, with its conversation; its message and reply."""
+def ids(stack: Stack, made: dict[str, Any]) -> Iterator[dict[str, str]]:
+    """A live run of Ada's, with its conversation; its message and reply; a token of hers."""
     ada, url = stack.people["ada"], stack.webs[0].url
     # Never silent, so that the engine is not given up, and longer than all that follows.
     run = post_message(url, ada.headers, directive(tokens=1_000, tokens_per_s=2))
-    yield _ids(run)
+    yield {**_ids(run), "t": made["t"]}
     stop(url, ada.headers, run["id"])
 
 
@@ -87,11 +134,9 @@ def _ids(run: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _ask(
-    stack: Stack, headers: dict[str, str], wanted: tuple[str, str, object], ids: dict[str, str]
-) -> Any:
+def _ask(stack: Stack, headers: dict[str, str], wanted: Row, ids: dict[str, str]) -> Any:
     method, path, body = wanted
-    filled = json.loads(json.dumps(body).replace("{m}", ids["m"]))
+    filled = json.loads(json.dumps(body).replace("{m}", ids["m"]).replace("{r}", ids["r"]))
     extra = {"Last-Event-ID": f"{ids['g']}:1", "Accept": "text/event-stream, application/json"}
     url = stack.webs[0].url + path.format(**ids)
     return call(method, url, {**headers, **extra}, filled)
@@ -114,33 +159,96 @@ def _rows(stack: Stack) -> Any:
     )
 
 
-@pytest.mark.parametrize("wanted", OWNED, ids=lambda wanted: f"{wanted[0]} {wanted[1]}")
+def test_every_call_has_a_row() -> None:
+    rows = [*OWNED, *OWN, *OF_SESSIONS, *TO_ALL]
+    assert {operation_of(row[0], row[1])[0] for row in rows} == set(calls())
+
+
+@pytest.mark.parametrize("wanted", OWNED + OF_SESSIONS[2:], ids=name_of)
 def test_anothers_and_missing_are_the_same(
-    stack: Stack, ids: dict[str, str], wanted: tuple[str, str, object]
+    stack: Stack, ids: dict[str, str], made: dict[str, Any], wanted: Row
 ) -> None:
-    bob = stack.people["bob"]
+    credentials = [session(made, "bob")]
+    if wanted in OWNED:
+        credentials.append(stack.people["bob"].headers)
     before = _rows(stack)
-    foreign = _ask(stack, bob.headers, wanted, ids)
-    missing = _ask(stack, bob.headers, wanted, MISSING)
-    _assert_error(foreign, 404, "not_found")
-    assert foreign.content == missing.content
-    own, theirs = dict(foreign.headers), dict(missing.headers)
-    own.pop("date"), theirs.pop("date")
-    assert own == theirs
+    for headers in credentials:
+        _assert_alike(_ask(stack, headers, wanted, ids), _ask(stack, headers, wanted, MISSING))
     assert _rows(stack) == before
     assert get_run(stack.webs[0].url, stack.people["ada"].headers, ids["g"])["finish"] is None
 
 
-@pytest.mark.parametrize("wanted", OWNED + OWN, ids=lambda wanted: f"{wanted[0]} {wanted[1]}")
+def _assert_alike(foreign: Any, missing: Any, status: int = 404, code: str = "not_found") -> None:
+    """Nothing tells whose it is: neither body nor headers."""
+    _assert_error(foreign, status, code)
+    assert foreign.status_code == missing.status_code
+    assert foreign.content == missing.content
+    own, theirs = dict(foreign.headers), dict(missing.headers)
+    own.pop("date"), theirs.pop("date")
+    assert own == theirs
+
+
+@pytest.mark.parametrize("wanted", INSIDE, ids=name_of)
+def test_messages_of_others_inside_ones_own_conversation(
+    stack: Stack, ids: dict[str, str], wanted: Row
+) -> None:
+    bob, url = stack.people["bob"].headers, stack.webs[0].url
+    own = call("POST", f"{url}/v1/conversations", bob, {}).json()["id"]
+    before = _rows(stack)
+    foreign = _ask(stack, bob, wanted, {**ids, "own": own})
+    missing = _ask(stack, bob, wanted, {**MISSING, "own": own})
+    is_parent = "parent_id" in json.dumps(wanted[2])
+    _assert_alike(foreign, missing, *((400, "invalid_parent") if is_parent else ()))
+    assert _rows(stack) == before
+
+
+def test_a_cursor_of_another_list(stack: Stack, ids: dict[str, str]) -> None:
+    url, ada, bob = stack.webs[0].url, stack.people["ada"].headers, stack.people["bob"].headers
+    call("POST", f"{url}/v1/conversations", ada, {})
+    cursor = call("GET", f"{url}/v1/conversations?limit=1", ada).json()["next_cursor"]
+    assert cursor
+    assert call("GET", f"{url}/v1/conversations?cursor={cursor}", ada).status_code == 200
+    foreign = call("GET", f"{url}/v1/conversations?cursor={cursor}", bob)
+    invented = call("GET", f"{url}/v1/conversations?cursor={'A' * 64}", bob)
+    _assert_alike(foreign, invented, 400, "invalid_request")
+
+
+def test_an_idempotency_key_of_another_person(stack: Stack) -> None:
+    """Keys are each person's own: Bob learns nothing of Ada's, and gets a run of his own."""
+    url, body = stack.webs[0].url, {"content": directive(tokens=1)}
+    path, key = f"{url}/v1/conversations/new/messages", {"Idempotency-Key": "one of Ada's"}
+    runs = {
+        name: call("POST", path, {**stack.people[name].headers, **key}, body).json()
+        for name in ("ada", "bob")
+    }
+    assert runs["ada"]["id"] != runs["bob"]["id"]
+    other = call("POST", path, {**stack.people["bob"].headers, **key}, {"content": "y"})
+    _assert_error(other, 422, "idempotency_key_reused")
+
+
+def test_a_last_event_id_of_anothers_run(stack: Stack, ids: dict[str, str]) -> None:
+    bob, url = stack.people["bob"].headers, stack.webs[0].url
+    run = post_message(url, bob, directive(tokens=1))["id"]
+    path = f"{url}/v1/runs/{run}/stream"
+    foreign, missing = (
+        call("GET", path, {**bob, "Last-Event-ID": f"{other}:1"})
+        for other in (ids["g"], MISSING["g"])
+    )
+    _assert_alike(foreign, missing, 400, "invalid_request")
+
+
+@pytest.mark.parametrize("wanted", OWNED + OWN + OF_SESSIONS, ids=name_of)
 def test_nobody_and_the_disabled_are_401(
-    stack: Stack, ids: dict[str, str], eve: Person, wanted: tuple[str, str, object]
+    stack: Stack, ids: dict[str, str], made: dict[str, Any], wanted: Row
 ) -> None:
     before = _rows(stack)
     strangers = [
         ({}, "not_signed_in"),
         ({"Cookie": "sessionid=x"}, "not_signed_in"),
         ({"Authorization": "Bearer t_wrong"}, "invalid_api_token"),
-        (eve.headers, "account_disabled"),
+        ({**session(made, "ada"), "Authorization": "Bearer t_wrong"}, "invalid_api_token"),
+        (bearer(made["eve"]), "account_disabled"),
+        (session(made, "eve"), "not_signed_in"),
     ]
     for headers, code in strangers:
         answer = _ask(stack, headers, wanted, ids)
@@ -149,10 +257,68 @@ def test_nobody_and_the_disabled_are_401(
     assert _rows(stack) == before
 
 
+@pytest.mark.parametrize("wanted", OWNED + OWN, ids=name_of)
+def test_a_token_that_may_only_read(
+    stack: Stack, ids: dict[str, str], made: dict[str, Any], wanted: Row
+) -> None:
+    """It is told so before anything is looked at: no id, no body."""
+    if wanted[0] == "GET":
+        if not wanted[1].endswith("stream"):  # this one would stream for long
+            assert _ask(stack, bearer(made["reader"]), wanted, ids).status_code == 200
+        return
+    before = _rows(stack)
+    own, missing = (_ask(stack, bearer(made["reader"]), wanted, given) for given in (ids, MISSING))
+    _assert_alike(own, missing, 403, "insufficient_scope")
+    assert _rows(stack) == before
+
+
+@pytest.mark.parametrize("wanted", OF_SESSIONS, ids=name_of)
+def test_no_token_reaches_tokens(
+    stack: Stack, ids: dict[str, str], made: dict[str, Any], wanted: Row
+) -> None:
+    ada = stack.people["ada"].headers
+    own, missing = (_ask(stack, ada, wanted, given) for given in (ids, MISSING))
+    _assert_alike(own, missing, 403, "session_required")
+
+
+@pytest.mark.parametrize(
+    "wanted", [row for row in OWNED + OWN + OF_SESSIONS if row[0] != "GET"], ids=name_of
+)
+def test_a_session_changes_nothing_without_its_csrf_token(
+    stack: Stack, ids: dict[str, str], made: dict[str, Any], wanted: Row
+) -> None:
+    before = _rows(stack)
+    for csrf in ("", "b" * 32):
+        answer = _ask(stack, session(made, "ada", csrf), wanted, ids)
+        _assert_error(answer, 403, "csrf_failed")
+    assert _rows(stack) == before
+
+
+@pytest.mark.parametrize("how", ["session", "token"])
+def test_these_rows_are_open_to_their_owner(stack: Stack, made: dict[str, Any], how: str) -> None:
+    """The premise of all the refusals above; each call works, or does not fit the state (409)."""
+    ada, url = stack.people["ada"].headers, stack.webs[0].url
+    headers = session(made, "ada") if how == "session" else ada
+    run = post_message(url, ada, directive(tokens=1))
+    wait_for(lambda: get_run(url, ada, run["id"])["finish"], "the answer")
+    token = call("POST", f"{url}/v1/tokens", session(made, "ada"), {"name": "x"}).json()["id"]
+    own = {**_ids(run), "t": token}
+    rows = [row for row in OWNED if "/messages" not in row[1] or "parent_id" not in str(row[2])]
+    deleted = ("DELETE", "/v1/conversations/{c}", None)
+    rows = [row for row in rows if row not in (deleted, OWNED[9])] + [deleted, OWNED[9]]
+    if how == "session":
+        rows += OF_SESSIONS[:3]
+    for row in [*OWN, *rows]:
+        status = _ask(stack, headers, row, own).status_code
+        allowed = {409} if row[1].endswith(":continue") else {200, 201, 202, 204, 404}
+        # Feedback to a user's own message is 404 to everybody.
+        assert status in allowed - ({404} if "{m}/feedback" not in row[1] else set()), row
+
+
 @pytest.mark.parametrize("given", WRONG_KINDS)
-@pytest.mark.parametrize("wanted", OWNED, ids=lambda wanted: f"{wanted[0]} {wanted[1]}")
+@pytest.mark.parametrize("wanted", OWNED, ids=name_of)
 def test_ids_of_the_wrong_kind_are_missing_too(
-    stack: Stack, ids: dict[str, str], wanted: tuple[str, str, object], given: str
+    stack: Stack, ids: dict[str, str], wanted: Row, given: str
 ) -> None:
     kind = next(kind for kind in "cgmr" if f"{{{kind}}}" in wanted[1])
     answer = _ask(stack, stack.people["ada"].headers, wanted, {**ids, kind: given})
@@ -164,16 +330,6 @@ def test_lists_hold_only_ones_own(stack: Stack, ids: dict[str, str]) -> None:
     for name, there in (("ada", True), ("bob", False)):
         items = call("GET", url, stack.people[name].headers).json()["items"]
         assert (ids["c"] in {item["id"] for item in items}) is there
-
-
-def test_a_parent_of_anothers_conversation(stack: Stack, ids: dict[str, str]) -> None:
-    """Bob's own conversation does not take Ada's message as a parent."""
-    bob, url = stack.people["bob"], stack.webs[0].url
-    own = call("POST", f"{url}/v1/conversations", bob.headers, {}).json()["id"]
-    for parent in (ids["m"], MISSING["m"]):
-        body = {"content": "x", "parent_id": parent}
-        answer = call("POST", f"{url}/v1/conversations/{own}/messages", bob.headers, body)
-        _assert_error(answer, 400, "invalid_parent")
 
 
 def test_an_expired_temporary_conversation_is_gone_with_its_runs(stack: Stack) -> None:

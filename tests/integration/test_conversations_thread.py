@@ -15,11 +15,12 @@ from conversations.selectors import (
     MessagesPage,
     message_text,
     messages_page,
+    newest_leaf,
     path_messages,
     tree_nodes,
 )
 from conversations.services import create_conversation
-from conversations.tree import Node, Versions, path_to, versions
+from conversations.tree import Node, Versions, newest_leaf_below, path_to, versions
 from tests.integration.conversation_rows import make_messages, make_thread
 from tests.people import make_person
 
@@ -103,6 +104,9 @@ def test_versions_from_the_database_are_those_of_the_pure_tree(owner: User) -> N
             one.id: expected[one.id] for one in page.messages
         }
         assert page.live == {one.id: expected[one.id] for one in live}
+    nodes = tree_nodes(conversation.pk)
+    for one in ids:
+        assert newest_leaf(conversation.pk, one) == newest_leaf_below(nodes, one)
 
 
 def test_the_other_conversations_first_messages_are_no_versions(owner: User) -> None:
@@ -134,6 +138,8 @@ def test_a_message_of_another_conversation_is_not_found(owner: User, which: str)
         messages_page(conversation, leaf, before, 100)
     with pytest.raises(NotFound):
         path_messages(conversation.pk, others[1], 100)
+    with pytest.raises(NotFound):
+        newest_leaf(conversation.pk, others[1])
 
 
 def test_a_path_for_a_prompt_is_the_newest_part_oldest_first(

@@ -1,39 +1,8 @@
 import assert from "node:assert/strict"
 import { test } from "node:test"
 
-import { Api } from "#js/models/api.js"
-import { Conversation } from "#js/models/conversation.js"
-import { Outbox } from "#js/models/storage.js"
-
-import { answer, doneData, errorResponse, FakeTimers, frame, MemoryStorage, RUN, scriptedFetch, startData, streamResponse, until } from "./support.js"
-
-function row(id, role, text, run = null) {
-  return { id, parent_id: null, role, content: [{ type: "text", text }], created: "", versions: null, run }
-}
-
-function detail({ messages = [], live = [], before = null } = {}) {
-  return () => Response.json({ id: "c_1", title: "T", active_leaf: null, messages, has_more_before: before !== null, before, live_runs: live })
-}
-
-const TWO = [row("m_8", "user", "before"), row("m_9", "assistant", "answer", { id: "g_9", finish: "stop", model: "demo", usage: { output_tokens: 1 } })]
-const LIVE = [{ id: RUN, reply_id: "m_2", parent_id: "m_8", status: "running", model: "demo" }]
-
-function open(answers, { id = null, storage = new MemoryStorage() } = {}) {
-  const { fetch, requests } = scriptedFetch(answers)
-  const timers = new FakeTimers()
-  const outbox = new Outbox({ storage, user: "u" })
-  const conversation = new Conversation({
-    api: new Api({ csrf: "x", fetch }),
-    id,
-    outbox,
-    newKey: () => "key-1",
-    streamOptions: { timers, random: () => 0.5 },
-  })
-  const changes = []
-  conversation.on((change) => changes.push(change))
-  const ended = () => until(() => changes.some((change) => change.kind === "ended"))
-  return { conversation, requests, timers, changes, outbox, storage, ended, kinds: () => changes.map((change) => change.kind) }
-}
+import { answer, doneData, errorResponse, frame, RUN, startData, streamResponse, until } from "./support.js"
+import { detail, LIVE, open, row, TWO } from "./threads.js"
 
 test("the first message makes the conversation and gets its answer", async () => {
   const { conversation, requests, outbox, changes, kinds, ended } = open([() => streamResponse(answer(["Hi", "!"]))])
@@ -237,12 +206,12 @@ test("earlier messages that cannot be loaded are told, and can be asked for agai
 
 test("looking again draws only what another device has changed", async () => {
   const more = [...TWO, row("m_a", "user", "from the phone"), row("m_b", "assistant", "there")]
-  const { conversation, kinds } = open([detail({ messages: TWO }), detail({ messages: TWO }), detail({ messages: more })], { id: "c_1" })
+  const { conversation, changes } = open([detail({ messages: TWO }), detail({ messages: TWO }), detail({ messages: more })], { id: "c_1" })
   await conversation.load()
-  const resets = () => kinds().filter((kind) => kind === "reset").length
+  const drawn = () => changes.filter(({ kind }) => ["reset", "added"].includes(kind)).map(({ kind, own }) => [kind, own])
   await conversation.look()
-  assert.equal(resets(), 1)
+  assert.deepEqual(drawn(), [["reset", undefined]])
   await conversation.look()
-  assert.equal(resets(), 2)
+  assert.deepEqual(drawn().slice(1), [["added", false], ["added", false]], "below, and not as the reader's own doing")
   assert.equal(conversation.messages.length, 4)
 })

@@ -3,12 +3,17 @@ import { test } from "node:test"
 
 import { byDay, ConversationList } from "#js/models/conversation_list.js"
 
-function item(id) {
-  return { id, title: id, last_activity: "2026-11-29T10:00:00Z" }
+/** The later in the alphabet, the older. */
+function item(id, more = {}) {
+  const minute = 59 - id.charCodeAt(0) + "a".charCodeAt(0)
+  return { id, title: id, active_leaf: "m_1", last_activity: `2026-11-29T10:${minute}:00Z`, ...more }
 }
+
+const moved = (id) => item(id, { last_activity: "2026-11-29T11:00:00Z" })
 
 function listOf(...pages) {
   const asked = []
+  const found = new Map()
   const api = {
     listConversations: async (options) => {
       asked.push(options?.cursor ?? null)
@@ -16,8 +21,17 @@ function listOf(...pages) {
       if (page instanceof Error) throw page
       return page
     },
+    conversation: async (id) => {
+      asked.push(id)
+      if (!found.has(id)) throw Object.assign(new Error("gone"), { status: 404 })
+      return found.get(id)
+    },
+    rename: async (id, title) => {
+      if (title === "bad") throw new Error("refused")
+      return item(id, { title: title.trim() })
+    },
   }
-  return { list: new ConversationList({ api }), asked }
+  return { list: new ConversationList({ api }), asked, found }
 }
 
 const ids = (list) => list.items.map((one) => one.id)
@@ -35,7 +49,7 @@ test("a refresh moves what was active to the top and keeps the pages below", asy
   const { list } = listOf(
     { items: [item("a"), item("b")], next_cursor: "2" },
     { items: [item("c")], next_cursor: null },
-    { items: [item("c"), item("a")], next_cursor: "2" },
+    { items: [moved("c"), item("a")], next_cursor: "2" },
   )
   await list.refresh()
   await list.more()
@@ -60,4 +74,57 @@ test("days are the reader's own", () => {
   const at = (daysAgo, hour) => ({ id: `${daysAgo}`, last_activity: new Date(2026, 10, 29 - daysAgo, hour).toISOString() })
   const groups = byDay([at(0, 11), at(0, 0), at(1, 23), at(2, 5), at(6, 1), at(7, 23), at(300, 1)], now)
   assert.deepEqual(groups.map((group) => [group.label, group.items.length]), [["Today", 2], ["Yesterday", 1], ["This week", 2], ["Earlier", 2]])
+})
+
+test("what should be in the first page and is not, is gone", async () => {
+  const { list } = listOf({ items: [item("a"), item("b"), item("c")], next_cursor: "2" }, { items: [item("d")], next_cursor: null }, { items: [item("a"), item("c")], next_cursor: "2" }, { items: [item("a")], next_cursor: null })
+  await list.refresh()
+  await list.more()
+  await list.refresh()
+  assert.deepEqual(ids(list), ["a", "c", "d"])
+  await list.refresh()
+  assert.deepEqual(ids(list), ["a"])
+})
+
+test("what changed further down is read by itself, and stands where it belongs", async () => {
+  const first = Array.from({ length: 30 }, (_, index) => item(String.fromCharCode(97 + index)))
+  const pages = [{ items: first, next_cursor: "2" }, { items: [item("\u0080"), item("\u0082")], next_cursor: null }, { items: first, next_cursor: "2" }, { items: first, next_cursor: "2" }]
+  const { list, asked, found } = listOf(...pages)
+  await list.refresh()
+  await list.more()
+  found.set("\u0082", item("\u0082", { title: "Renamed" }))
+  found.set("\u0081", item("\u0081", { title: "Restored" }))
+  await list.refresh(["\u0082", "\u0081", "a"])
+  assert.deepEqual(list.items.slice(30).map(({ title }) => title), ["\u0080", "Restored", "Renamed"])
+  assert.ok(!asked.includes("a"), "the first page has it")
+  found.clear()
+  await list.refresh(["\u0080"])
+  assert.deepEqual(ids(list).slice(30), ["\u0081", "\u0082"])
+})
+
+test("below what is loaded nothing is put", async () => {
+  const { list } = listOf({ items: [item("a")], next_cursor: "2" })
+  await list.refresh()
+  list.put(item("x"))
+  assert.deepEqual(ids(list), ["a"])
+})
+
+test("what was deleted stays away until a hint names it", async () => {
+  const page = { items: [item("a"), item("b")], next_cursor: null }
+  const { list } = listOf(page, page, page)
+  await list.refresh()
+  list.take("b")
+  await list.refresh()
+  assert.deepEqual(ids(list), ["a"])
+  await list.refresh(["b"])
+  assert.deepEqual(ids(list), ["a", "b"])
+})
+
+test("a rename shows what the server made of it; a refused one changes nothing", async () => {
+  const { list } = listOf({ items: [item("a")], next_cursor: null })
+  await list.refresh()
+  assert.equal(await list.rename("a", " New "), "New")
+  assert.equal(list.items[0].title, "New")
+  await assert.rejects(list.rename("a", "bad"))
+  assert.equal(list.items[0].title, "New")
 })

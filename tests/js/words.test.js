@@ -3,7 +3,7 @@ import { test } from "node:test"
 
 import { ApiError, NetworkError } from "#js/models/api.js"
 import { Message } from "#js/models/message.js"
-import { earlierLabel, endAnnouncement, finishNote, queuedText, roughly, stripFor } from "#js/models/words.js"
+import { earlierLabel, endAnnouncement, finishNote, queuedText, renameProblem, roughly, stripFor, titleText } from "#js/models/words.js"
 
 function conversation({ phase = null, text = "", link = null, notice = null, stopping = false, ...more } = {}) {
   const reply = phase && Object.assign(new Message({ key: "k", role: "assistant", phase, text }), { stopping })
@@ -77,6 +77,7 @@ test("loading that failed offers to try again, or to sign in", () => {
 })
 
 test("the button for earlier messages says that it failed and may be pressed again", () => {
+  assert.equal(earlierLabel(null, true), "Loading earlier messages")
   assert.equal(earlierLabel(null), "Show earlier messages")
   assert.equal(earlierLabel(new NetworkError()), "Earlier messages could not be loaded. Try again")
 })
@@ -86,4 +87,51 @@ test("places and times are said as people say them", () => {
   assert.equal(queuedText({ position: 12 }), "Number 12 in line")
   assert.equal(queuedText({}), "Waiting in line")
   assert.deepEqual([0.2, 9, 11, 61, 100, 3_600].map(roughly), ["1 s", "9 s", "15 s", "65 s", "2 min", "60 min"])
+})
+
+test("a refused edit is kept in its place; of a regenerate nothing has changed", () => {
+  const api = (status, more = {}) => new ApiError({ status, code: "x", message: "Bad value", ...more })
+  const refused = (error, kept) => says(conversation({ refusal: { error, kept } }))
+  assert.equal(refused(api(429, { retryAfterS: 12 }), "in its place"), "Too many messages just now. Your message is kept where you edited it; send it again in 15 s.")
+  assert.equal(refused(api(429, { retryAfterS: 12 }), null), "Too many messages just now. Try again in 15 s.")
+  assert.equal(refused(api(409, { code: "not_continuable", message: "It is complete." }), null), "It is complete. Nothing has changed.")
+  assert.equal(refused(new NetworkError("x"), null), "The server could not be reached. Nothing has changed.")
+  assert.equal(refused(api(500), null), "Something broke on our side. Nothing has changed.")
+  assert.match(refused(api(409, { code: "run_live" }), "below"), /still being written/)
+  assert.match(refused(api(400, { code: "unknown_model" }), "below"), /choose another one/)
+  assert.match(refused(api(403, { code: "text_destroyed", message: "The key is gone" }), "below"), /^The key is gone\. Your message is kept below\.$/)
+  assert.match(refused(api(403, { code: "csrf_failed" }), "below"), /open for too long/)
+  assert.deepEqual(stripFor(conversation({ refusal: { error: api(401), kept: null } })).action.verb, "sign-in")
+})
+
+test("switching, other devices, waiting for a stop and failures have their words", () => {
+  assert.equal(says(conversation({ switching: true })), "Fetching the other version")
+  assert.equal(says(conversation({ phase: "sending", waitsForStop: true })), "Sent as soon as the answer above has stopped")
+  assert.deepEqual(stripFor(conversation({ elsewhere: true })).action.verb, "show-elsewhere")
+  assert.equal(says(conversation({ elsewhere: true, phase: "writing", text: "x" })), null)
+  assert.match(says(conversation({ failure: { what: "switch", error: { status: 500 } } })), /Nothing has changed; try again/)
+  assert.match(says(conversation({ failure: { what: "feedback", error: { status: 404 } }, phase: "writing", text: "x" })), /It is gone/)
+  assert.deepEqual(stripFor(conversation({ failure: { what: "switch", error: { status: 401 } } })).action.verb, "sign-in")
+  assert.deepEqual(stripFor(conversation({ signedOut: true })).action.verb, "sign-in")
+})
+
+test("a reply that was cut off offers to go on", () => {
+  for (const finish of ["length", "user_stopped", "interrupted", "error"]) assert.equal(stripFor(ended(finish)).action.verb, "continue", finish)
+  assert.equal(stripFor(ended("moderation")).action, null)
+  assert.equal(stripFor(ended("user_stopped", { text: "" })).action, null)
+  assert.equal(stripFor(ended("error", { error: { message: "It died", retryable: true } })).action.verb, "continue")
+})
+
+test("a title that cannot be read says so, and one that is not there yet does not", () => {
+  assert.equal(titleText({ title: "Goa", active_leaf: "m_1" }), "Goa")
+  assert.equal(titleText({ title: "", active_leaf: "m_1" }), "This title can no longer be read")
+  assert.equal(titleText({ title: "", active_leaf: null }), "New conversation")
+  assert.equal(titleText(undefined), "New conversation")
+})
+
+test("a rename that failed says why", () => {
+  assert.equal(renameProblem({ status: 400, message: "The title is empty" }), "The title is empty.")
+  assert.match(renameProblem({ status: 401 }), /signed out/)
+  assert.match(renameProblem({ status: 404 }), /gone/)
+  assert.match(renameProblem(new NetworkError("x")), /still here/)
 })

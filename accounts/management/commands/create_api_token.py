@@ -30,7 +30,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user = User.objects.filter(email__iexact=options["email"], is_active=True).first()
+        user = _active(options["email"])
         if user is None:
             raise CommandError(f"There is no active user {options['email']}.")
         wanted = options["scope"] or scopes.ALL
@@ -41,6 +41,14 @@ class Command(BaseCommand):
         except TooManyTokens as error:
             raise CommandError(error.message) from error
         self.stdout.write(secret)
+
+
+def _active(email: str) -> User | None:
+    try:
+        user = User.objects.get_by_natural_key(email)
+    except User.DoesNotExist:
+        return None
+    return user if user.is_active else None
 
 
 def _name(name: str) -> str:

@@ -1,31 +1,49 @@
 /** Wires the open conversation to the page: which one it is, what it shows, what the buttons do. */
 import { conversationIn } from "#js/models/address.js"
 import { Conversation } from "#js/models/conversation.js"
-import { earlierLabel, endAnnouncement, stripFor } from "#js/models/words.js"
+import { earlierLabel, endAnnouncement, stripFor, titleText } from "#js/models/words.js"
 import { watchPresence } from "#js/controllers/presence.js"
 import { earlierButton } from "#js/views/thread_view.js"
+
+// Earlier messages are asked for before the reader meets the top.
+const EARLIER_MARGIN = "800px 0px 0px 0px"
 
 export class App {
   #conversation = null
   #silence = () => {}
   #unanswered = new Map() // id → a conversation left while its send was under way
-  #models = new Map()
 
-  /** @param {object} parts {api, list, drafts, outbox, thread, strip, composer, sidebar, announcer, elements, productName, signIn} */
+  /** @param {object} parts {api, list, drafts, outbox, models, thread, strip, composer, sidebar, announcer, elements, productName, signIn} */
   constructor(parts) {
     Object.assign(this, parts)
-    this.thread.modelTitle = (slug) => this.#models.get(slug)?.title ?? slug ?? ""
+    const { scroller } = this.elements
+    this.topSeen = new IntersectionObserver((entries) => this.#topSeen(entries), { root: scroller, rootMargin: EARLIER_MARGIN })
     addEventListener("popstate", () => this.#show(conversationIn(location.pathname)))
-    watchPresence({ onLine: (online) => this.#lineChanged(online), onReturn: () => this.#lookAgain() })
   }
 
-  async start() {
+  /** @param {object} parts {messages, names, trash, live}: controllers that need this one */
+  async start({ messages, names, trash, live }) {
+    Object.assign(this, { messages, names, trash, live })
+    trash.on(({ kind, item }) => kind === "restored" && this.#restored(item))
+    watchPresence({ onLine: (online) => this.#lineChanged(online), onReturn: () => this.#lookAgain(), onGlance: () => live.glanced() })
+    this.models.on(() => this.thread.updateAll())
     this.#show(conversationIn(location.pathname), { keepTyped: true })
     this.list.refresh()
-    await this.#loadModels()
+    await this.models.load()
   }
 
   // --- which conversation ------------------------------------------------------------------------
+
+  get conversation() {
+    return this.#conversation
+  }
+
+  /** The open conversation as the list has it; null for one that has no id yet, or is not here. */
+  get item() {
+    const { id, title, activeLeaf, status } = this.#conversation
+    if (!id || status !== "ready") return null
+    return this.list.items.find((item) => item.id === id) ?? { id, title, active_leaf: activeLeaf }
+  }
 
   /** Go to a conversation, or (null) to a new one. */
   open(id) {
@@ -38,6 +56,7 @@ export class App {
 
   async #show(id, { keepTyped = false } = {}) {
     this.#leave()
+    this.names.closeForm()
     const kept = this.#unanswered.get(id)
     const conversation = kept ?? this.#create(id)
     this.#conversation = conversation
@@ -65,8 +84,8 @@ export class App {
   #keepUntilAnswered(conversation) {
     const { id } = conversation
     if (id) this.#unanswered.set(id, conversation)
-    const stop = conversation.on(({ kind, text }) => {
-      if (kind === "refused") this.drafts.put(id, text)
+    const stop = conversation.on(({ kind, text, edited }) => {
+      if (kind === "refused" && text) this.drafts.put(edited ? `edit:${edited.id}` : id, text)
       if (!["refused", "named", "state"].includes(kind) || conversation.unanswered) return
       stop()
       this.#unanswered.delete(id)
@@ -85,17 +104,19 @@ export class App {
   #changed(change) {
     const draw = {
       reset: () => this.#drawAll(),
-      added: () => this.#added(change.message),
+      added: () => this.#added(change),
       prepended: () => this.#prepended(change.messages),
+      replaced: () => this.thread.replace(change.removed, change.added),
       earlierFailed: () => this.#earlierFailed(),
       removed: () => this.thread.remove(change.message),
       text: () => this.thread.grow(change.message),
       changed: () => this.thread.update(change.message),
       named: () => this.#named(),
+      titled: () => this.#drawTitle(),
       state: () => this.#drawState(),
       started: () => this.announcer.say(`${this.productName} is answering.`),
       ended: () => this.#ended(change.message),
-      refused: () => this.#refused(change.text),
+      refused: () => this.#refused(change),
     }
     draw[change.kind]?.()
   }
@@ -114,6 +135,7 @@ export class App {
     this.elements.empty.hidden = !blank || conversation.id !== null
     this.elements.missing.hidden = status !== "missing"
     this.elements.loading.hidden = status !== "loading"
+    this.elements.more.hidden = !this.item
     this.composer.setUsable(status !== "missing")
     const live = conversation.liveReply
     this.composer.setMode(live ? (conversation.stopping ? "stopping" : "stop") : "send")
@@ -121,20 +143,32 @@ export class App {
   }
 
   #drawTitle() {
-    const { id, title, status } = this.#conversation
+    const { id, title, status, activeLeaf } = this.#conversation
     const known = this.list.items.find((item) => item.id === id)
-    const text = status === "missing" ? "Not here" : title || known?.title || "New conversation"
+    const text = status === "missing" ? "Not here" : titleText(status === "loading" ? known : { title: title || known?.title, active_leaf: id && activeLeaf })
     this.elements.title.textContent = text
     document.title = id ? `${text} · ${this.productName}` : this.productName
   }
 
   #drawEarlier() {
-    const { hasMoreBefore, earlierError } = this.#conversation
+    const { hasMoreBefore, earlierError, loadingEarlier } = this.#conversation
     const line = this.elements.earlier
+    this.topSeen.disconnect()
     if (!hasMoreBefore) return line.replaceChildren()
     // The button stays the same one: a new one would not have the keyboard's focus.
-    if (!line.firstElementChild) line.append(earlierButton(() => this.#conversation.loadEarlier()))
-    line.firstElementChild.textContent = earlierLabel(earlierError)
+    if (!line.firstElementChild) line.append(earlierButton(() => this.#loadEarlier()))
+    line.firstElementChild.textContent = earlierLabel(earlierError, loadingEarlier)
+    // After a failure only the reader asks again.
+    if (!earlierError && !loadingEarlier) this.topSeen.observe(line)
+  }
+
+  #topSeen(entries) {
+    if (entries.some((entry) => entry.isIntersecting)) this.#loadEarlier()
+  }
+
+  #loadEarlier() {
+    this.#conversation.loadEarlier()
+    this.#drawEarlier()
   }
 
   #earlierFailed() {
@@ -143,13 +177,12 @@ export class App {
   }
 
   #prepended(messages) {
-    this.thread.prepend(messages)
-    this.#drawEarlier()
+    this.thread.prepend(messages, () => this.#drawEarlier())
   }
 
-  #added(message) {
+  #added({ message, own }) {
     this.elements.empty.hidden = true
-    this.thread.add(message)
+    this.thread.add(message, { own })
   }
 
   #named() {
@@ -164,27 +197,43 @@ export class App {
     this.thread.update(message)
     this.announcer.say(endAnnouncement(message))
     this.#refreshList()
+    this.#sendUnsent(this.#conversation)
   }
 
-  #refused(text) {
-    this.composer.giveBack(text)
+  /** The text goes back to where it was typed. */
+  #refused({ text, error, edited }) {
+    if (edited) this.messages.edit(edited, text, { focus: !this.composer.text.trim() })
+    else if (text) this.composer.giveBack(text)
+    if (error?.code === "unknown_model") this.models.load()
     this.#drawState()
     this.announcer.say(stripFor(this.#conversation)?.text ?? "")
   }
 
   async #refreshList() {
     await this.list.refresh()
+    this.listChanged()
+  }
+
+  /** The list was read again: the title may have come with it. */
+  listChanged() {
     this.#drawTitle()
+    this.elements.more.hidden = !this.item
   }
 
   // --- what the buttons do ---------------------------------------------------------------------------
 
   send(text) {
-    return this.#conversation.status === "ready" && this.#conversation.sendText(text)
+    return this.#conversation.sendText(text, { model: this.models.wanted })
   }
 
   stop() {
     this.#conversation.stop()
+  }
+
+  /** Where the keyboard goes on when the button it was on is gone; a phone's keyboard stays down. */
+  toComposer() {
+    if (matchMedia("(pointer: fine)").matches) this.composer.focus()
+    else this.elements.content.focus({ preventScroll: true })
   }
 
   /** A paste larger than any message; the strip says so until the next send. */
@@ -195,8 +244,44 @@ export class App {
   }
 
   #do(verb) {
+    const conversation = this.#conversation
     if (verb === "sign-in") location.assign(`${this.signIn}?next=${encodeURIComponent(location.pathname)}`)
-    if (verb === "try-again") this.#show(this.#conversation.id)
+    if (verb === "try-again") this.#show(conversation.id)
+    if (verb === "show-elsewhere") conversation.load()
+    if (verb === "continue") this.messages.continueReply(conversation.ended)
+  }
+
+  // --- names, deletion -------------------------------------------------------------------------------
+
+  renamed(id, title) {
+    if (this.#conversation.id === id) this.#conversation.title = title
+    this.#drawTitle()
+  }
+
+  deleted(id) {
+    if (this.#conversation.id !== id) return
+    history.pushState(null, "", "/")
+    this.#show(null)
+  }
+
+  /** Brought back: if nothing else was begun meanwhile, it is open again. */
+  #restored({ id }) {
+    this.announcer.say("The conversation is back.")
+    const { conversation } = this
+    if (conversation.id === null && !conversation.messages.length && !this.composer.text.trim()) this.open(id)
+    else this.live.lookAtAll()
+  }
+
+  /** Deleted on another device. */
+  gone(id) {
+    this.list.take(id)
+    if (this.#conversation.id === id) this.#conversation.look()
+  }
+
+  signedOut() {
+    this.#conversation.signedOut = true
+    this.#drawState()
+    this.announcer.say(stripFor(this.#conversation).text)
   }
 
   // --- the line -----------------------------------------------------------------------------------------
@@ -209,15 +294,8 @@ export class App {
   }
 
   #lookAgain() {
-    this.#conversation.look()
-    this.#refreshList()
-  }
-
-  async #loadModels() {
-    const models = await this.api.models().catch(() => ({ data: [] }))
-    for (const model of models.data) this.#models.set(model.id, model)
-    const chosen = models.data.find((model) => model.default) ?? models.data[0]
-    this.elements.model.textContent = chosen?.title ?? ""
-    this.thread.updateAll()
+    this.#conversation.refreshStreams()
+    this.live.returned()
+    if (this.models.status !== "ready") this.models.load()
   }
 }

@@ -1,4 +1,5 @@
 /** The composer: grows, keeps drafts, sends with Enter, and has one button that sends or stops. */
+import { guardPaste, isSendKey } from "#js/views/typing.js"
 
 const SAVE_AFTER_MS = 250
 // Measuring the height of a huge paste costs more than it tells: it is at its largest anyway.
@@ -14,8 +15,7 @@ export class Composer {
     Object.assign(this, options)
     this.field.addEventListener("input", () => this.#typed())
     this.field.addEventListener("keydown", (event) => this.#key(event))
-    this.field.addEventListener("paste", (event) => this.#checkSize(event, event.clipboardData))
-    this.field.addEventListener("drop", (event) => this.#checkSize(event, event.dataTransfer))
+    guardPaste(this.field, { maxBytes: this.maxBytes, onTooLarge: this.onTooLarge })
     this.form.addEventListener("submit", (event) => this.#submit(event))
     addEventListener("pagehide", () => this.#save())
   }
@@ -84,9 +84,14 @@ export class Composer {
     this.field.style.height = `${height}px`
   }
 
+  /** While an answer is being stopped, a text can be sent already: it waits for the end. */
+  get #sends() {
+    return this.#mode === "send" || (this.#mode === "stopping" && this.text.trim() !== "")
+  }
+
   #showButton() {
-    const stop = this.#mode !== "send"
-    const unusable = this.#mode === "stopping" || (!stop && !this.text.trim())
+    const stop = !this.#sends
+    const unusable = this.#mode === "stopping" ? stop : !stop && !this.text.trim()
     this.button.dataset.mode = stop ? "stop" : "send"
     // Not `disabled`: a disabled button would throw the keyboard's focus away.
     this.button.setAttribute("aria-disabled", String(unusable))
@@ -94,38 +99,25 @@ export class Composer {
   }
 
   #key(event) {
-    // An Enter that ends the composition of a character is not a send; Safari tells it only by 229.
-    const composing = event.isComposing || event.keyCode === 229
-    if (event.key !== "Enter" || event.shiftKey || composing) return
+    if (!isSendKey(event)) return
     event.preventDefault()
-    if (this.#mode === "send") this.#send()
+    if (this.#sends) this.#send()
     else this.onWait()
-  }
-
-  /** A text that no send could carry is not taken: laying out some megabytes would freeze the page. */
-  #checkSize(event, data) {
-    const bytes = byteLength(data?.getData("text/plain") ?? "") + byteLength(this.text)
-    if (bytes <= this.maxBytes) return
-    event.preventDefault()
-    this.onTooLarge({ bytes, maxBytes: this.maxBytes })
   }
 
   #submit(event) {
     event.preventDefault()
     if (this.button.getAttribute("aria-disabled") === "true") return
-    if (this.#mode === "send") this.#send()
+    if (this.#sends) this.#send()
     else this.onStop()
   }
 
   #send() {
     const text = this.text
-    if (!text.trim() || !this.onSend(text)) return
+    if (!text.trim()) return
+    if (!this.onSend(text)) return this.onWait()
     this.set("")
     this.#save()
     this.focus()
   }
-}
-
-function byteLength(text) {
-  return new TextEncoder().encode(text).length
 }

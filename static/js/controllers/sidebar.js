@@ -1,8 +1,14 @@
 /** The sidebar: the list, more of it when its end is seen, and its life as a sheet on a phone. */
+import { byDay } from "#js/models/conversation_list.js"
+import { titleText } from "#js/models/words.js"
 import { sidebarItems } from "#js/views/sidebar_view.js"
 
 export class Sidebar {
-  /** @param {object} options {element, items, toggle, close, scrim, main, list, onOpen(id|null)} */
+  #renaming = null // the conversation whose title is a field now: the list waits with its news
+
+  #shown = null
+
+  /** @param {object} options {element, items, toggle, close, scrim, main, list, onOpen(id|null), onMenu(item, button)} */
   constructor(options) {
     Object.assign(this, options)
     this.seen = new IntersectionObserver((entries) => this.#seen(entries))
@@ -24,10 +30,45 @@ export class Sidebar {
     target.focus()
   }
 
+  /** The title of a conversation becomes `form`. */
+  rename(id, form) {
+    this.endRename()
+    const row = this.#row(id)
+    if (!row) return
+    this.#renaming = id
+    row.classList.add("renaming")
+    row.append(form.element)
+    form.focus()
+  }
+
+  endRename() {
+    const id = this.#renaming
+    if (!id) return
+    this.#renaming = null
+    this.#shown = null
+    this.#show()
+    this.#row(id)?.querySelector("[data-act=menu]")?.focus()
+  }
+
+  /** Somewhere sensible for the keyboard's focus when what had it is gone. */
+  focus() {
+    const link = this.items.querySelector(".conversation-link") ?? this.element.querySelector(".new-conversation")
+    link.focus({ preventScroll: true })
+  }
+
+  #row(id) {
+    return this.items.querySelector(`[data-item="${CSS.escape(id)}"]`)
+  }
+
   #show() {
-    const focused = document.activeElement?.dataset?.conversation
-    this.items.replaceChildren(...sidebarItems(this.list, { onMore: () => this.list.more() }))
-    if (focused) this.items.querySelector(`[data-conversation="${CSS.escape(focused)}"]`)?.focus()
+    if (this.#renaming) return
+    const shown = whatIsShown(this.list)
+    if (shown === this.#shown) return // a row that is replaced under a finger is not pressed
+    this.#shown = shown
+    const focused = focusIn(this.items)
+    const hooks = { onMore: () => this.list.more(), onMenu: (item, button) => this.onMenu(item, button) }
+    this.items.replaceChildren(...sidebarItems(this.list, hooks))
+    if (focused) (this.items.querySelector(focused) ?? this.items.querySelector("a"))?.focus({ preventScroll: true })
     this.seen.disconnect()
     const more = this.items.querySelector(".more")
     if (more) this.seen.observe(more)
@@ -45,4 +86,19 @@ export class Sidebar {
     this.setOpen(false)
     this.onOpen(link.dataset.conversation ?? null)
   }
+}
+
+/** All that the list's rows are drawn from. */
+function whatIsShown({ status, items, current, nextCursor }) {
+  const days = byDay(items).map((group) => [group.label, group.items.map((item) => [item.id, titleText(item)])])
+  return JSON.stringify([status, current, nextCursor !== null, days])
+}
+
+/** How to find again what has the focus now; null where it is elsewhere. */
+function focusIn(items) {
+  const focused = document.activeElement
+  if (!items.contains(focused)) return null
+  const row = focused.closest("[data-item]")
+  if (!row) return ".more"
+  return `[data-item="${CSS.escape(row.dataset.item)}"] ${focused.dataset.act ? "[data-act=menu]" : "a"}`
 }

@@ -45,7 +45,30 @@ export class Api {
   conversation(id, { before = null, limit = 100 } = {}) {
     const query = new URLSearchParams({ limit: String(limit) })
     if (before) query.set("before", before)
-    return this.#json(`/conversations/${encodeURIComponent(id)}?${query}`)
+    return this.#json(`/conversations/${encodeURIComponent(id)}?${query}`, { tagged: true })
+  }
+
+  rename(id, title) {
+    return this.#write("PATCH", `/conversations/${encodeURIComponent(id)}`, { title })
+  }
+
+  deleteConversation(id) {
+    return this.#write("DELETE", `/conversations/${encodeURIComponent(id)}`)
+  }
+
+  restoreConversation(id) {
+    return this.#write("POST", `/conversations/${encodeURIComponent(id)}:restore`)
+  }
+
+  /** Show the newest leaf below a message. With `etag`, only where nothing has changed since. */
+  setActiveLeaf(id, message, { etag = null } = {}) {
+    const headers = etag ? { "If-Match": etag } : {}
+    return this.#write("PUT", `/conversations/${encodeURIComponent(id)}/active_leaf`, { message }, headers)
+  }
+
+  /** @param {{rating: "up"|"down"|null, reason: string}} feedback */
+  rate(message, feedback) {
+    return this.#write("POST", `/messages/${encodeURIComponent(message)}/feedback`, feedback)
   }
 
   models() {
@@ -56,9 +79,13 @@ export class Api {
     return this.#json(`/runs/${encodeURIComponent(run)}:stop`, { method: "POST" })
   }
 
-  /** @returns {Promise<Response>} an event stream when ok */
-  sendMessage({ conversation, body, key }, signal) {
-    const path = `/conversations/${encodeURIComponent(conversation ?? "new")}/messages`
+  /**
+   * What begins a run. Without `verb` a send; else `verb` is "regenerate" or "continue", of `message`.
+   * @returns {Promise<Response>} an event stream when ok
+   */
+  begin({ conversation, verb = null, message = null, body, key }, signal) {
+    const messages = `/conversations/${encodeURIComponent(conversation ?? "new")}/messages`
+    const path = verb ? `${messages}/${encodeURIComponent(message)}:${verb}` : messages
     return this.#open(path, {
       method: "POST",
       signal,
@@ -78,14 +105,21 @@ export class Api {
     return this.#request(path, { ...options, headers })
   }
 
-  async #json(path, options = {}) {
-    const response = await this.#request(path, { headers: { Accept: "application/json" }, ...options })
+  #write(method, path, body = null, headers = {}) {
+    const sent = body === null ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json", ...headers } }
+    return this.#json(path, { method, ...sent })
+  }
+
+  /** `tagged`: the answer's ETag is added as `etag`. */
+  async #json(path, { tagged = false, headers = {}, ...options } = {}) {
+    const response = await this.#request(path, { ...options, headers: { Accept: "application/json", ...headers } })
     if (!response.ok) throw await errorFrom(response)
-    return response.status === 204 ? null : response.json()
+    const found = response.status === 204 ? null : await response.json()
+    return tagged ? { ...found, etag: response.headers.get("ETag") } : found
   }
 
   async #request(path, options) {
-    const writes = options.method === "POST"
+    const writes = Boolean(options.method) && options.method !== "GET"
     const headers = { ...options.headers, ...(writes ? { "X-CSRFToken": this.csrf } : {}) }
     try {
       return await this.fetch(this.base + path, {

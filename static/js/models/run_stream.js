@@ -1,7 +1,7 @@
 /**
  * One run followed to its end, over as many connections as it takes.
  *
- * A send starts with `POST …/messages` and goes on, after a drop, with `GET /v1/runs/{g}/stream` from the
+ * A send (or a regenerate, a continue) starts with its POST and goes on, after a drop, with `GET /v1/runs/{g}/stream` from the
  * cursor. Until `start` has named the run, the POST itself is repeated: the Idempotency-Key makes that the
  * same run. The stream ends with `done`, with 204, with an answer that no retry can change, or when it
  * is closed from here (leaving a conversation): nothing is lost by that, the log is on the server.
@@ -32,15 +32,17 @@ export class RunStream {
   /**
    * @param {object} options
    * @param {object} options.api
-   * @param {object|null} options.send what to POST: {conversation, body, key}
+   * @param {object|null} options.send what to POST: {conversation, body, key}, see `Api.begin`
    * @param {string|null} options.run the run to resume
+   * @param {number} options.after the cursor to resume it from
    * @param {(event: object) => void} options.onEvent {name, data, seq|null}
    * @param {(link: object) => void} options.onLink {state: "connecting"|"live"|"waiting"|"ended", inMs?, error?}
    */
-  constructor({ api, send = null, run = null, onEvent, onLink = () => {}, timers = globalThis, random = Math.random }) {
+  constructor({ api, send = null, run = null, after = 0, onEvent, onLink = () => {}, timers = globalThis, random = Math.random }) {
     this.api = api
     this.send = send
     this.run = run
+    this.#cursor = after
     this.onEvent = onEvent
     this.onLink = onLink
     this.timers = timers
@@ -121,7 +123,7 @@ export class RunStream {
   #request(signal) {
     if (this.run) return this.api.openRun(this.run, this.#cursor, signal)
     this.#sendTries += 1
-    return this.api.sendMessage(this.send, signal)
+    return this.api.begin(this.send, signal)
   }
 
   async #read(reader) {

@@ -53,8 +53,14 @@ export async function copyWith(button, text) {
   const label = button.querySelector("span")
   const was = button.dataset.label ?? label.textContent
   button.dataset.label = was
-  label.textContent = (await copy(text)) ? "Copied" : "Could not copy"
-  setTimeout(() => (label.textContent = was), 2_000)
+  const copied = await copy(text)
+  const show = (name, words) => {
+    button.querySelector("use").setAttribute("href", `${spriteUrl}#${name}`)
+    label.textContent = words
+    if (button.title) button.title = words
+  }
+  show(copied ? "check" : "warn", copied ? "Copied" : "Could not copy")
+  setTimeout(() => show("copy", was), 2_000)
 }
 
 async function copy(text) {

@@ -1,23 +1,62 @@
 /** One message of the thread as a list item. */
-import { finishNote } from "#js/models/words.js"
+import { finishNote, UNREADABLE_TEXT } from "#js/models/words.js"
 import { copyWith, h, iconButton, spoken } from "#js/views/dom.js"
+import { editForm } from "#js/views/edit_form.js"
+import { feedbackForm } from "#js/views/feedback_form.js"
+import { fill, focusAct, footButton, menuButton, versionsView } from "#js/views/foot.js"
 import { MarkdownView } from "#js/views/markdown_view.js"
 
+/** @param {object} options what the page offers: {productName, modelTitle, severalModels, onGrow, actions} */
 export function messageView(message, options) {
-  return message.role === "user" ? new UserView(message) : new ReplyView(message, options)
+  return message.role === "user" ? new UserView(message, options) : new ReplyView(message, options)
 }
 
 class UserView {
-  constructor(message) {
+  #form = null
+
+  constructor(message, { actions }) {
+    Object.assign(this, { message, actions })
     this.text = h("div", { class: "user-text" })
-    this.element = h("li", { class: "message user", "data-key": message.key }, heading("You said"), this.text)
+    this.foot = h("div", { class: "message-foot" })
+    this.element = h("li", { class: "message user", "data-key": message.key }, heading("You said"), this.text, this.foot)
     this.update(message)
   }
 
   update(message) {
-    this.text.textContent = message.text
+    this.text.textContent = message.readable ? message.text : UNREADABLE_TEXT
+    this.text.classList.toggle("unreadable", !message.readable)
     this.element.classList.toggle("sending", message.phase === "sending")
     setId(this.element, message)
+    const key = JSON.stringify([message.id, message.readable, message.versions])
+    fill(this.foot, key, () => this.#footParts())
+  }
+
+  #footParts() {
+    const { message, actions } = this
+    const ready = message.id && message.readable
+    return [
+      ready && footButton({ act: "edit", name: "pencil", label: "Edit your message", onclick: () => actions.onEdit(message) }),
+      ready && copyButton("Copy your message", message),
+      versionsView(message, actions.onVersion),
+    ]
+  }
+
+  /** The text becomes a field. @param {object} hooks as `editForm` takes them */
+  edit(hooks, { focus = true } = {}) {
+    this.stopEditing()
+    this.#form = editForm(hooks)
+    this.element.classList.add("editing")
+    this.text.before(this.#form.element)
+    if (focus) this.#form.focus()
+  }
+
+  /** @returns {boolean} whether it had been edited */
+  stopEditing() {
+    const edited = this.#form !== null
+    this.#form?.element.remove()
+    this.#form = null
+    this.element.classList.remove("editing")
+    return edited
   }
 }
 
@@ -26,10 +65,12 @@ class ReplyView {
   #costMs = 0
   #renderedAt = 0
   #final = null
+  #feedback = null
 
-  constructor(message, { productName, modelTitle, onGrow }) {
-    Object.assign(this, { message, modelTitle, onGrow })
+  constructor(message, { productName, modelTitle, severalModels, onGrow, actions }) {
+    Object.assign(this, { message, modelTitle, severalModels, onGrow, actions })
     this.markdown = new MarkdownView()
+    this.lost = h("p", { class: "unreadable", hidden: true }, UNREADABLE_TEXT)
     this.caret = h("div", { class: "thinking", "aria-hidden": "true" }, h("i"), h("i"), h("i"))
     this.foot = h("div", { class: "message-foot" })
     this.element = h(
@@ -37,6 +78,7 @@ class ReplyView {
       { class: "message reply", "data-key": message.key },
       heading(`${productName} said`),
       this.markdown.element,
+      this.lost,
       this.caret,
       this.foot,
     )
@@ -77,8 +119,9 @@ class ReplyView {
   }
 
   #showState() {
-    const { live, text, retracted } = this.message
+    const { live, text, retracted, readable } = this.message
     this.caret.hidden = !live || text !== ""
+    this.lost.hidden = readable
     this.element.classList.toggle("live", live)
     this.element.classList.toggle("retracted", retracted)
     this.element.setAttribute("aria-busy", String(live))
@@ -86,33 +129,77 @@ class ReplyView {
   }
 
   #showFoot() {
-    const { live, text, finish } = this.message
-    const state = live ? "" : `${finish} ${text !== ""} ${this.modelTitle(this.message.model)}`
-    if (this.foot.dataset.state === state) return
-    this.foot.dataset.state = state
-    this.foot.replaceChildren(...(live ? [] : this.#footParts()))
+    const { id, live, text, finish, versions, feedback, readable, model, usage } = this.message
+    const settled = live ? null : [id, finish, text !== "", readable, this.modelTitle(model), usage, feedback?.rating, this.severalModels()]
+    fill(this.foot, JSON.stringify([versions, settled]), () => [
+      versionsView(this.message, this.actions.onVersion),
+      ...(live ? [] : this.#settledParts()),
+    ])
   }
 
-  #footParts() {
-    const note = finishNote(this.message.finish)
-    const facts = [this.modelTitle(this.message.model), tokensText(this.message.usage)].filter(Boolean).join(" · ")
+  #settledParts() {
+    const { message } = this
+    const note = finishNote(message.finish)
+    const facts = [this.modelTitle(message.model), tokensText(message.usage)].filter(Boolean).join(" · ")
     return [
       note && h("span", { class: "finish-note" }, note),
-      !this.message.text && h("span", { class: "finish-note" }, "Nothing was written"),
-      this.message.text && this.#copyButton(),
+      !message.text && message.readable && h("span", { class: "finish-note" }, "Nothing was written"),
+      message.continuable && iconButton({ name: "forward", label: "Continue", "data-act": "continue", onclick: () => this.actions.onContinue(message) }),
+      message.text && copyButton("Copy", message),
+      ...(message.id ? this.#actionButtons() : []),
       facts && h("span", { class: "facts" }, facts),
-    ].filter(Boolean)
+    ]
   }
 
-  #copyButton() {
-    const onclick = (event) => copyWith(event.currentTarget, this.message.text)
-    return iconButton({ name: "copy", label: "Copy", onclick })
+  #actionButtons() {
+    const { message, actions } = this
+    return [
+      footButton({ act: "regenerate", name: "again", label: "Regenerate", onclick: () => actions.onRegenerate(message) }),
+      this.severalModels() &&
+        menuButton({ act: "other-model", label: "Regenerate with another model", onclick: (event) => actions.onOtherModel(message, event.currentTarget) }),
+      message.readable && this.#thumb("up", "Good answer"),
+      message.readable && this.#thumb("down", "Bad answer"),
+    ]
   }
+
+  #thumb(rating, label) {
+    const pressed = this.message.feedback?.rating === rating
+    return footButton({ act: rating, name: `thumb-${rating}`, label, "aria-pressed": String(pressed), onclick: () => this.#rate(rating, pressed) })
+  }
+
+  #rate(rating, pressed) {
+    this.#closeFeedback()
+    this.actions.onRate(this.message, pressed ? null : rating, "")
+    if (!pressed) this.#openFeedback(rating)
+  }
+
+  #openFeedback(rating) {
+    const close = () => {
+      this.#closeFeedback()
+      focusAct(this.foot, rating)
+    }
+    const onSend = async (reason) => (await this.actions.onRate(this.message, rating, reason)) && close()
+    this.#feedback = feedbackForm({ rating, reason: this.message.feedback?.reason ?? "", onSend, onClose: close })
+    this.foot.after(this.#feedback)
+    this.element.classList.add("rating")
+    this.onGrow?.()
+  }
+
+  #closeFeedback() {
+    this.#feedback?.remove()
+    this.#feedback = null
+    this.element.classList.remove("rating")
+  }
+}
+
+function copyButton(label, message) {
+  const onclick = (event) => copyWith(event.currentTarget, message.text)
+  return footButton({ act: "copy", name: "copy", label, onclick })
 }
 
 function tokensText(usage) {
   const tokens = usage?.output_tokens
-  return tokens ? `${tokens.toLocaleString("en")} tokens` : ""
+  return tokens ? `${tokens.toLocaleString("en")} ${tokens === 1 ? "token" : "tokens"}` : ""
 }
 
 function heading(text) {

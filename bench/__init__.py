@@ -1,0 +1,1 @@
+"""Measured comparisons, each one command: `bench/history --quick`. See docs/performance.md."""

@@ -1,0 +1,1 @@
+"""What every bench shares: its command line, its services, its numbers."""
