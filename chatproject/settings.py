@@ -68,6 +68,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "accounts.middleware.OwnPasswordFirst",
     "accounts.middleware.KeptNowhere",
+    "accounts.middleware.KeysAwayPage",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -427,6 +428,11 @@ CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "generation.sweep", "schedule": 5.0, "options": {"expires": 5}},
     "forget-idempotency-keys": {
         "task": "generation.forget_idempotency_keys",
+        "schedule": 3600.0,
+        "options": {"expires": 3600},
+    },
+    "forget-sessions": {
+        "task": "accounts.forget_sessions",
         "schedule": 3600.0,
         "options": {"expires": 3600},
     },
