@@ -50,6 +50,13 @@ def test_every_method_of_every_view_is_in_it() -> None:
         assert answers == set(operations), path
 
 
+def test_every_field_stands_on_the_api_page() -> None:
+    parts = schema()["components"]["schemas"].values()
+    fields = {name for part in parts for name in part.get("properties", {})}
+    assert len(fields) > 30
+    assert not [name for name in sorted(fields) if f"`{name}`" not in API and f'"{name}"' not in API]
+
+
 def test_operations_are_told_in_full() -> None:
     names = [operation["operationId"] for operation in calls().values()]
     assert len(set(names)) == len(names)
