@@ -64,7 +64,7 @@ class GroupAdmin(AuditedAdmin, DjangoGroupAdmin):
 
 @admin.register(User)
 class UserAdmin(AuditedAdmin, _UserAdmin):
-    """Users by e-mail address. Only superusers may touch superusers and rights."""
+    """Users by e-mail address. Only superusers may touch other administrators, and rights."""
 
     form = ChangeUserForm
     add_form = AddUserForm
@@ -174,7 +174,13 @@ def _is_superuser(request: HttpRequest) -> bool:
 
 
 def _may_touch(request: HttpRequest, user: User | None) -> bool:
-    return not isinstance(user, User) or not user.is_superuser or _is_superuser(request)
+    """Superusers everybody; others themselves, and people who are no administrators.
+
+    Who sets the password of somebody has that person's rights as well.
+    """
+    if not isinstance(user, User) or _is_superuser(request) or user.pk == request.user.pk:
+        return True
+    return not (user.is_staff or user.is_superuser)
 
 
 def _refuse_untouchable(request: HttpRequest, user: User) -> None:
@@ -222,9 +228,9 @@ class ApiTokenAdmin(AuditedAdmin):
     def formfield_for_foreignkey(
         self, db_field: ForeignKey[Any, Any], request: HttpRequest, **kwargs: Any
     ) -> ModelChoiceField[Any] | None:
-        """Only superusers may make a key to a superuser's account."""
+        """Only superusers may make a key to another's account: it opens all that is in it."""
         if db_field.name == "user" and not _is_superuser(request):
-            kwargs["queryset"] = User.objects.filter(is_superuser=False)
+            kwargs["queryset"] = User.objects.filter(pk=cast("User", request.user).pk)
         field: ModelChoiceField[Any] | None = super().formfield_for_foreignkey(
             db_field, request, **kwargs
         )

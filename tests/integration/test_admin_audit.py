@@ -206,7 +206,7 @@ def test_a_password_set_is_told_and_not_shown(client: Client) -> None:
     assert client.post(url_of(person.user, "password"), form).status_code == 302
     (entry,) = entries(action="password_set")
     assert entry.object_id == person.user.external_id
-    assert entry.changes == {"password": None}
+    assert entry.changes == {"password": None, "preferences": None}
     person.user.refresh_from_db()
     assert person.user.check_password("another long one")
     assert person.user.password not in json.dumps(entry.changes)
