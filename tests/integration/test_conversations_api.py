@@ -226,8 +226,9 @@ def test_administrators_see_when_and_how_many_and_no_text(people: People) -> Non
     for page in pages:
         answer = client.get(page)
         assert answer.status_code == 200, page
-        shown = ("m", message.pk) if "/message/" in page else ("c", row.pk)
-        assert external_id(*shown) in answer.text
+        of_message = "/message/" in page
+        shown = external_id("m", message.pk) if of_message else external_id("c", row.pk)
+        assert shown in answer.text
         assert people.owner.user.email in answer.text
         assert PLANTED not in answer.text
         assert 'name="_save"' not in answer.text
