@@ -344,7 +344,7 @@ REST_FRAMEWORK = {
         "accounts.permissions.TokenScope",
     ],
     "DEFAULT_PARSER_CLASSES": ["accounts.parsers.BoundedJSONParser"],
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["accounts.renderers.FastJSONRenderer"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "accounts.parsers.JsonOrEventStream",
     "EXCEPTION_HANDLER": "accounts.api_errors.exception_handler",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",

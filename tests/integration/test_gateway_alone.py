@@ -13,6 +13,9 @@ import pytest
 import uvicorn
 from django.conf import settings
 from django.db import OperationalError
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import path
+from django.utils import translation
 
 from accounts import live
 from accounts.aio import in_database
@@ -292,3 +295,58 @@ async def test_a_body_that_takes_too_long(monkeypatch: pytest.MonkeyPatch, chunk
         await handler.GatewayHandler()(scope, receive, send)
     assert said[0]["status"] == 408
     assert json.loads(said[1]["body"])["error"]["code"] == "body_too_slow"
+
+
+# --- Django in a thread ---------------------------------------------------------------------------
+
+
+def _whose_thread(request: HttpRequest) -> HttpResponse:
+    """Names the thread, and the language that the request before may have left."""
+    language = translation.get_language()
+    translation.activate("de")
+    return HttpResponse(f"{threading.get_ident()} {language}")
+
+
+def _streams(request: HttpRequest) -> StreamingHttpResponse:
+    return StreamingHttpResponse(iter([b"a", b"b"]))
+
+
+urlpatterns = [path("thread", _whose_thread), path("streams", _streams)]
+
+
+async def _asked(asked: handler.GatewayHandler, path: str) -> list[Any]:
+    said: list[Any] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"host", b"testserver")],
+    }
+    async with asyncio.timeout(30):
+        await asked(scope, receive, send)
+    return said
+
+
+@pytest.mark.urls(__name__)
+async def test_threads_are_used_again_and_nothing_is_left_in_them(settings: Any) -> None:
+    settings.WEB_THREADS, settings.MIDDLEWARE = 2, []
+    asked = handler.GatewayHandler()
+    answers = [(await _asked(asked, "/thread"))[1]["body"].split() for _ in range(6)]
+    assert len({thread for thread, _ in answers}) <= 2
+    assert {language for _, language in answers} == {settings.LANGUAGE_CODE.encode()}
+
+
+@pytest.mark.urls(__name__)
+async def test_a_view_cannot_stream(settings: Any) -> None:
+    """It would hold up every stream of the process; what streams is a run."""
+    settings.MIDDLEWARE = []
+    with pytest.raises(RuntimeError, match="/streams: only a run may stream"):
+        await _asked(handler.GatewayHandler(), "/streams")
