@@ -97,9 +97,14 @@ class AccountAdapter(DefaultAccountAdapter):
         return saved
 
     def set_password(self, user: User, password: str) -> None:
-        """Whoever chose it knows it alone: the life of a one-time password ends."""
-        passwords.mark_as_own(user)
-        super().set_password(user, password)
+        """Whoever chose it knows it alone: the life of a one-time password ends.
+
+        Who has been disabled since the request began is told so, and nothing is saved.
+        """
+        user.set_password(password)
+        if not passwords.store(user):
+            request = context.request
+            raise ImmediateHttpResponse(self.respond_user_inactive(request, user))
 
     def login(self, request: HttpRequest, user: User) -> None:
         """The last step of every way in. Somebody may have been disabled since the first one."""

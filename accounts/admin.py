@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from allauth.usersessions.models import UserSession
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
@@ -21,7 +20,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_post_parameters
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from accounts import audit, tokens
+from accounts import audit, session_rows, tokens
 from accounts.admin_base import AuditedAdmin, ReadOnlyAdmin, verb
 from accounts.admin_filters import MadeSince, ValueFilter
 from accounts.admin_forms import AddUserForm, AdminPasswordChangeForm, ChangeUserForm
@@ -35,6 +34,7 @@ else:
     _UserAdmin = DjangoUserAdmin
 
 RIGHTS = ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")
+_UNLISTED = "unlisted_sessions"
 _SHOWN_ONCE = "secret_to_show"  # on the object, from its making to the end of the request
 
 
@@ -64,7 +64,7 @@ class GroupAdmin(AuditedAdmin, DjangoGroupAdmin):
 
 @admin.register(User)
 class UserAdmin(AuditedAdmin, _UserAdmin):
-    """Users by e-mail address. Only superusers may touch superusers and rights."""
+    """Users by e-mail address. Only superusers may touch other administrators, and rights."""
 
     form = ChangeUserForm
     add_form = AddUserForm
@@ -150,10 +150,10 @@ class UserAdmin(AuditedAdmin, _UserAdmin):
     @verb("Sign the selected users out everywhere", done="Users", permissions=["change"])
     def end_sessions(self, request: HttpRequest, user: User) -> bool:
         _refuse_untouchable(request, user)
-        sessions = list(UserSession.objects.filter(user=user))
-        for session in sessions:
-            session.end()
-        return bool(sessions)
+        known = vars(request)
+        if _UNLISTED not in known:  # once, however many are selected
+            known[_UNLISTED] = session_rows.unlisted()
+        return session_rows.end_all(user, known[_UNLISTED])
 
     @verb("Revoke all API tokens of the selected users", done="Users", permissions=["change"])
     def revoke_api_tokens(self, request: HttpRequest, user: User) -> bool:
@@ -174,7 +174,13 @@ def _is_superuser(request: HttpRequest) -> bool:
 
 
 def _may_touch(request: HttpRequest, user: User | None) -> bool:
-    return not isinstance(user, User) or not user.is_superuser or _is_superuser(request)
+    """Superusers everybody; others themselves, and people who are no administrators.
+
+    Who sets the password of somebody has that person's rights as well.
+    """
+    if not isinstance(user, User) or _is_superuser(request) or user.pk == request.user.pk:
+        return True
+    return not (user.is_staff or user.is_superuser)
 
 
 def _refuse_untouchable(request: HttpRequest, user: User) -> None:
@@ -222,9 +228,9 @@ class ApiTokenAdmin(AuditedAdmin):
     def formfield_for_foreignkey(
         self, db_field: ForeignKey[Any, Any], request: HttpRequest, **kwargs: Any
     ) -> ModelChoiceField[Any] | None:
-        """Only superusers may make a key to a superuser's account."""
+        """Only superusers may make a key to another's account: it opens all that is in it."""
         if db_field.name == "user" and not _is_superuser(request):
-            kwargs["queryset"] = User.objects.filter(is_superuser=False)
+            kwargs["queryset"] = User.objects.filter(pk=cast("User", request.user).pk)
         field: ModelChoiceField[Any] | None = super().formfield_for_foreignkey(
             db_field, request, **kwargs
         )

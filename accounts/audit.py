@@ -11,6 +11,7 @@ import decimal
 import logging
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from django.contrib.auth.models import Permission
@@ -85,7 +86,10 @@ def record_of(
         actor_email=actor.email,
         action=action[: AuditEntry.ACTION_CHARACTERS],
         object_type=object_type,
-        object_id=object_id[: AuditEntry.OBJECT_CHARACTERS],
+        # As somebody typed it into the address, perhaps: PostgreSQL holds no NUL.
+        object_id=object_id.replace("\x00", "\N{REPLACEMENT CHARACTER}")[
+            : AuditEntry.OBJECT_CHARACTERS
+        ],
         changes=changes or {},
         address=address,
     )
@@ -108,15 +112,22 @@ def record_refusal(request: HttpRequest) -> None:
     match = request.resolver_match
     page = match.view_name if match else ""
     wanted = str(match.kwargs.get("object_id", "")) if match else ""
-    if _is_first(f"audit-refusal:{user.pk}:{page}"):
+    key = f"audit-refusal:{user.pk}:{page}"
+    if not _is_noted(key):
         record_of(user, client_address(request), "refused", page[:100], wanted)
+        _note(key)  # only now: an entry that could not be written is written the next time
 
 
-def _is_first(key: str) -> bool:
+def _is_noted(key: str) -> bool:
     try:
-        return bool(cache.add(key, 1, REFUSALS_EVERY_S))
+        return cache.get(key) is not None
     except (RedisError, OSError):
-        return True  # rather twice than not at all
+        return False  # rather twice than not at all
+
+
+def _note(key: str) -> None:
+    with suppress(RedisError, OSError):
+        cache.set(key, 1, REFUSALS_EVERY_S)
 
 
 # --- what changed ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The forms of the account pages and of the admin: Django's, in our words and with our limits."""
+"""The forms of the account pages: Django's, in our words and with our limits."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from allauth.core import context
 from allauth.socialaccount import forms as allauth_social_forms
 from django import forms
 from django.contrib.auth.forms import (
-    AdminUserCreationForm,
     AuthenticationForm,
     BaseUserCreationForm,
     PasswordChangeForm,
-    UserChangeForm,
 )
 from django.core.exceptions import ValidationError
 
 from accounts import passwords, rate_limits
-from accounts.adapters import NOT_PLAIN
+from accounts.adapters import NOT_PLAIN, AccountAdapter
 from accounts.errors import ApiError
 from accounts.models import User
 from accounts.rate_limits import Limit
@@ -28,12 +26,8 @@ from accounts.requests import user_of_page
 # Django's forms are generic in its stubs only.
 if TYPE_CHECKING:
     _UserCreationForm = BaseUserCreationForm[User]
-    _AdminUserCreationForm = AdminUserCreationForm[User]
-    _UserChangeForm = UserChangeForm[User]
 else:
     _UserCreationForm = BaseUserCreationForm
-    _AdminUserCreationForm = AdminUserCreationForm
-    _UserChangeForm = UserChangeForm
 
 MAX_PASSWORD_CHARACTERS = 1000
 
@@ -132,25 +126,10 @@ class ChangePasswordForm(PasswordChangeForm):
         return new
 
     def save(self, commit: bool = True) -> User:
-        passwords.mark_as_own(self.user)
-        user: User = super().save(commit)
-        return user
-
-
-class AdminAddUserForm(PlainEmailMixin, _AdminUserCreationForm):
-    """A new user in the admin, with a password or without one."""
-
-    class Meta:
-        model = User
-        fields = ("email", "name", "organisation")
-
-
-class AdminChangeUserForm(PlainEmailMixin, _UserChangeForm):
-    """A user in the admin; the password is only pointed to."""
-
-    class Meta:
-        model = User
-        fields = "__all__"  # the admin's fieldsets choose
+        """Saves at once. Raises ImmediateHttpResponse where they were disabled meanwhile."""
+        new: str = self.cleaned_data["new_password1"]
+        AccountAdapter(context.request).set_password(self.user, new)
+        return self.user
 
 
 def bound_passwords(form: forms.BaseForm) -> None:

@@ -9,6 +9,8 @@ Redis or fails with it. A hint holds ids and nothing that anybody wrote; clients
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 import queue
 import threading
@@ -41,6 +43,8 @@ MAX_WAITING: Final = 1_000
 BATCH: Final = 100
 CONNECT_TIMEOUT_S: Final = 1.0
 TIMEOUT_S: Final = 2.0
+EXIT_S: Final = 4.0
+"""How long the end of the process waits for what is being sent."""
 
 
 def hint(user_id: UUID, kind: Kind, **ids: UUID) -> None:
@@ -93,12 +97,15 @@ class Lane:
     """One thread that publishes what waits, many at once; what Redis does not take is dropped."""
 
     def __init__(self) -> None:
-        self._waiting: queue.Queue[tuple[str, bytes]] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[tuple[str, bytes] | None] = queue.Queue(MAX_WAITING)
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._ending = False
 
     def put(self, channel: str, payload: bytes) -> None:
         """Publish it soon, or never. Never blocks."""
+        if self._ending:
+            return
         try:
             self._waiting.put_nowait((channel, payload))
         except queue.Full:
@@ -111,10 +118,22 @@ class Lane:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="hints", daemon=True)
                 self._thread.start()
+                atexit.register(self.close)
+
+    def close(self) -> None:
+        """Send what waits, as far as EXIT_S allows, and end the thread.
+
+        A daemon thread that is frozen by the interpreter's end may hold a lock that the end itself
+        needs: such a process would never exit.
+        """
+        self._ending = True
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait(None)  # wakes it
+        if self._thread is not None:
+            self._thread.join(EXIT_S)
 
     def _run(self) -> None:
-        while True:
-            batch = self._take()
+        while batch := self._take():
             try:
                 _publish(batch)
             except (RedisError, OSError):
@@ -125,15 +144,21 @@ class Lane:
                 log.exception("hints were not sent", extra={"action": "hints_lost"})
 
     def _take(self) -> list[tuple[str, bytes]]:
-        return [self._waiting.get(), *self._take_waiting(BATCH)]
+        """What waits, once there is something; nothing at the end of the process."""
+        if self._ending:
+            return self._take_waiting(BATCH)
+        first = self._waiting.get()
+        return [*([first] if first else ()), *self._take_waiting(BATCH)]
 
     def _take_waiting(self, limit: int) -> list[tuple[str, bytes]]:
         taken: list[tuple[str, bytes]] = []
         while len(taken) < limit:
             try:
-                taken.append(self._waiting.get_nowait())
+                one = self._waiting.get_nowait()
             except queue.Empty:
                 break
+            if one is not None:
+                taken.append(one)
         return taken
 
 

@@ -14,6 +14,7 @@ from allauth.mfa.webauthn import forms as webauthn
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db import OperationalError
+from django.forms.fields import InvalidJSONInput
 from redis.exceptions import RedisError
 
 from accounts import rate_limits
@@ -23,7 +24,9 @@ AWAY = "A part of the service is away for a moment. Try again shortly."
 NOT_RIGHT = "This is not right, or was used before. Try again."
 MAX_CODE_CHARACTERS = 40
 # What a made-up answer of a passkey does to the library that reads it.
-MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
+MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+MAX_CREDENTIAL_CHARACTERS = 16 * 1024
+"""A key's certificates are the most of it: a few thousand characters."""
 
 
 class CodeMixin(PlainLook):
@@ -69,8 +72,31 @@ class ReauthenticateByCodeForm(CodeMixin, base.ReauthenticateForm):
     """Instead of the password."""
 
 
+class CredentialField(forms.JSONField):
+    """What a passkey answered; anybody can post anything here, before they sign in."""
+
+    widget = forms.HiddenInput
+
+    def to_python(self, value: Any) -> Any:
+        if isinstance(value, str) and len(value) > MAX_CREDENTIAL_CHARACTERS:
+            raise ValidationError(NOT_RIGHT)
+        try:
+            return super().to_python(value)
+        except (RecursionError, ValueError) as error:  # depths without end, numbers of any length
+            raise ValidationError(NOT_RIGHT) from error
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """Never shown again: it was good for one challenge, and is not parsed a second time."""
+        return InvalidJSONInput("")
+
+
 class CredentialMixin:
     """What a passkey answered, as JSON."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        fields: dict[str, forms.Field] = self.fields  # type: ignore[attr-defined]
+        fields["credential"] = CredentialField()
 
     def clean_credential(self) -> Any:
         try:
@@ -92,10 +118,6 @@ class ReauthenticateByPasskeyForm(CredentialMixin, webauthn.ReauthenticateWebAut
 class PasskeySignInForm(CredentialMixin, webauthn.LoginWebAuthnForm):
     """Instead of address and password."""
 
-    def clean_credential(self) -> Any:
-        count_try(rate_limits.PASSKEY, "")
-        return super().clean_credential()
-
 
 class AddPasskeyForm(PlainLook, webauthn.AddWebAuthnForm):
     """A new passkey, with a name to tell it from others."""
@@ -104,6 +126,7 @@ class AddPasskeyForm(PlainLook, webauthn.AddWebAuthnForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.fields["credential"] = CredentialField()
         self.fields["name"].widget.attrs["maxlength"] = 100
         passwordless = self.fields["passwordless"]
         passwordless.initial = True

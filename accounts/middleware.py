@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils.cache import add_never_cache_headers
 from django.utils.deprecation import MiddlewareMixin
 
 from accounts import passwords
+from accounts.keys import KeyDestroyed, KeysUnavailable
 
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 30
 OPEN_VIEWS = frozenset({"accounts:change_password", "accounts:sign_out"})
 
 
@@ -32,6 +38,26 @@ class OwnPasswordFirst(MiddlewareMixin):
         wanted = request.get_full_path() if request.method in ("GET", "HEAD") else "/"
         change = reverse("accounts:change_password")
         return HttpResponseRedirect(f"{change}?{urlencode({'next': wanted})}")
+
+
+class KeysAwayPage(MiddlewareMixin):
+    """A page of second factors, whose secrets are sealed, when their keys cannot be had."""
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        ours = request.path.startswith(reverse("accounts:root"))
+        if not ours or not isinstance(exception, KeyDestroyed | KeysUnavailable):
+            return None
+        logger.error(
+            "a key for a second factor cannot be had: %s",
+            type(exception).__name__,
+            extra={"action": "second_factor_no_key"},
+        )
+        gone = isinstance(exception, KeyDestroyed)
+        status = 409 if gone else 503
+        answer = render(request, "accounts/keys_away.html", {"gone": gone}, status=status)
+        if not gone:
+            answer["Retry-After"] = str(RETRY_AFTER_S)
+        return answer
 
 
 class KeptNowhere(MiddlewareMixin):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import copy
+from collections.abc import Collection, Iterable
+from typing import Any, ClassVar, Self
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
@@ -89,8 +91,57 @@ class User(AbstractBaseUser, PermissionsMixin):
             )
         ]
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._stored: dict[str, Any] = {}  # column → value that the database is known to hold
+
     def __str__(self) -> str:
         return self.email
+
+    @classmethod
+    def from_db(
+        cls, db: str | None, field_names: Collection[str], values: Collection[Any], **more: Any
+    ) -> Self:
+        user = super().from_db(db, field_names, values, **more)
+        user._remember(field_names)
+        return user
+
+    def refresh_from_db(self, *args: Any, **kwargs: Any) -> None:
+        super().refresh_from_db(*args, **kwargs)
+        names = args[1] if len(args) > 1 else kwargs.get("fields")
+        self._remember(self._columns(names))
+
+    def save(self, *, update_fields: Iterable[str] | None = None, **kwargs: Any) -> None:
+        """Of a row that is there already, writes only what was changed on this object.
+
+        It was read when a request began. A whole row would undo what administrators changed since:
+        somebody who was disabled would be back. Packages save whole users in several places.
+        """
+        if update_fields is None and not self._state.adding and not kwargs.get("force_insert"):
+            update_fields = self._changed()
+        if update_fields is not None:
+            update_fields = list(update_fields)
+        super().save(update_fields=update_fields, **kwargs)
+        self._remember(self._columns(update_fields))
+
+    def _columns(self, names: Iterable[str] | None) -> list[str]:
+        fields = self._meta.concrete_fields
+        wanted = None if names is None else set(names)
+        return [f.attname for f in fields if wanted is None or wanted & {f.name, f.attname}]
+
+    def _changed(self) -> list[str]:
+        held, stored = self.__dict__, self._stored
+        return [
+            field.name
+            for field in self._meta.concrete_fields
+            if not field.primary_key
+            and field.attname in held  # else deferred
+            and (field.attname not in stored or held[field.attname] != stored[field.attname])
+        ]
+
+    def _remember(self, columns: Iterable[str]) -> None:
+        held = self.__dict__
+        self._stored.update((name, copy.deepcopy(held[name])) for name in columns if name in held)
 
     def clean(self) -> None:
         """Raises ValidationError also for what a field's own validators never see: [], null."""

@@ -102,6 +102,8 @@ SECOND_FACTOR = (
 )
 REAUTHENTICATE = (Limit("reauthenticate.account", "10/5m", by_account),)
 PASSKEY = (Limit("passkey.address", "60/5m", by_address),)
+# Each begins a session, of nobody yet.
+PASSKEY_CHALLENGE = (Limit("passkey_challenge.address", "60/5m", by_address),)
 OIDC = (Limit("oidc.address", "60/5m", by_address),)
 # Each leaves a row behind, also when it is revoked at once.
 MAKE_TOKEN = (Limit("make_token.account", "100/h", by_account),)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from typing import Literal
 from uuid import UUID
 
@@ -74,12 +75,24 @@ def seal(column: Column, owner_id: UUID, row_id: UUID, plain: bytes) -> bytes:
 
 def open_sealed(column: Column, owner_id: UUID, row_id: UUID, sealed: bytes | memoryview) -> bytes:
     """What `seal` was given. Raises Unreadable (KeyDestroyed, KeyLost), or as `seal`."""
-    raw = bytes(sealed)
-    if is_plain(raw):
-        return raw[1:]
-    if raw[:1] != FORMAT_SEALED:
-        raise Unreadable("unknown format of sealed text")
-    return open_with(keys.for_opening(owner_id), column, owner_id, row_id, raw)
+    return opener(column, owner_id)(row_id, sealed)
+
+
+def opener(column: Column, owner_id: UUID) -> Callable[[UUID, bytes | memoryview], bytes]:
+    """`open_sealed` for many rows of one owner, whose key is looked up once."""
+    key: AESGCM | None = None
+
+    def open_one(row_id: UUID, sealed: bytes | memoryview) -> bytes:
+        nonlocal key
+        raw = bytes(sealed)
+        if is_plain(raw):
+            return raw[1:]
+        if raw[:1] != FORMAT_SEALED:
+            raise Unreadable("unknown format of sealed text")
+        key = key or keys.for_opening(owner_id)
+        return open_with(key, column, owner_id, row_id, raw)
+
+    return open_one
 
 
 def is_plain(raw: bytes) -> bool:

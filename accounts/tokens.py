@@ -73,7 +73,8 @@ def rotate(token: ApiToken, overlap: timedelta = timedelta(0)) -> tuple[ApiToken
 
     It has the same name and scopes and may live as long again. The old one ends after `overlap`,
     at once where that is 0: then it is revoked, and its open streams close as any revoked token's.
-    Raises Conflict for one that has ended or was rotated before (by whoever was quicker).
+    Raises Conflict for one that has ended or was rotated before (by whoever was quicker), and
+    TooManyTokens where both together would be more than MAX_LIVE.
     """
     now = timezone.now()
     with transaction.atomic():
@@ -81,6 +82,8 @@ def rotate(token: ApiToken, overlap: timedelta = timedelta(0)) -> tuple[ApiToken
         old = live(token.user, now).filter(id=token.id, replaced_by__isnull=True).first()
         if old is None:
             raise Conflict("This API token has ended or was replaced already.")
+        if overlap > timedelta(0) and live(token.user, now).count() >= MAX_LIVE:
+            raise TooManyTokens
         expires = now + (old.expires - old.created) if old.expires else None
         new, secret = _insert(old.user, old.name, expires, old.scopes)
         _end(old, new, now, overlap)

@@ -7,6 +7,8 @@ own pages. Where both name one, ours stands first and answers.
 from __future__ import annotations
 
 from allauth.account import views as allauth_views
+from allauth.mfa.base import views as mfa_views
+from allauth.mfa.webauthn import views as passkey_views
 from allauth.socialaccount import views as social_views
 from django.urls import include, path, re_path
 
@@ -26,6 +28,10 @@ oidc_sign_in = views.limited(rate_limits.OIDC, views.own_account)(oidc_provider.
 request_code = views.limited(rate_limits.CONFIRM_ADDRESS, views.own_account)(
     allauth_views.request_reauthentication_code
 )
+by_passkey = views.limited(rate_limits.PASSKEY, views.own_account, views.answers_by_passkey)
+passkey_sign_in = views.limited(
+    rate_limits.PASSKEY_CHALLENGE, views.own_account, views.asks_for_challenge
+)(by_passkey(passkey_views.login_webauthn))
 
 own = [
     path("", security_views.overview, name="root"),
@@ -79,6 +85,14 @@ of_allauth = [
         "reauthenticate/code/confirm/",
         allauth_views.confirm_reauthentication_code,
         name="account_confirm_reauthentication_code",
+    ),
+    path("security/authenticate/", by_passkey(mfa_views.authenticate), name="mfa_authenticate"),
+    path("security/webauthn/login/", passkey_sign_in, name="mfa_login_webauthn"),
+    path("security/webauthn/add/", by_passkey(passkey_views.add_webauthn), name="mfa_add_webauthn"),
+    path(
+        "security/webauthn/reauthenticate/",
+        by_passkey(passkey_views.reauthenticate_webauthn),
+        name="mfa_reauthenticate_webauthn",
     ),
     path("security/", include("allauth.mfa.urls")),
     path("sessions/", security_views.sessions, name="usersessions_list"),

@@ -92,15 +92,30 @@ def own_account(request: HttpRequest) -> str:
     return user_of_page(request).external_id if request.user.is_authenticated else ""
 
 
+def is_post(request: HttpRequest) -> bool:
+    return request.method == "POST"
+
+
+def answers_by_passkey(request: HttpRequest) -> bool:
+    """Whether the form holds what a passkey answered; costly to read, and open to anybody."""
+    return is_post(request) and "credential" in request.POST
+
+
+def asks_for_challenge(request: HttpRequest) -> bool:
+    return request.method in ("GET", "HEAD")
+
+
 def limited(
-    limits: tuple[Limit, ...], account_of: Callable[[HttpRequest], str]
+    limits: tuple[Limit, ...],
+    account_of: Callable[[HttpRequest], str],
+    counts: Callable[[HttpRequest], bool] = is_post,
 ) -> Callable[[View], View]:
-    """Each POST to the view is a try at the account that `account_of` the request names."""
+    """Each request that `counts` is a try at the account that `account_of` the request names."""
 
     def decorate(view: View) -> View:
         @wraps(view)
         def counted(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-            if request.method == "POST":
+            if counts(request):
                 try:
                     rate_limits.count(request, limits, account_of(request))
                 except RateLimited as error:

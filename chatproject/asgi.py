@@ -19,13 +19,13 @@ from chatproject.body_limit import BodyLimit
 from chatproject.handler import GatewayHandler, Liveness, refuse_websocket
 from chatproject.lifespan import lifespan
 from chatproject.static_files import with_static_files
-from generation.gateway.consumers import ResumeConsumer
+from generation.gateway.resume import resume
 from generation.gateway.socket import SocketConsumer
 
 # A resume looks at no body, so it needs no limit: what comes is dropped as it comes.
 django_app = BodyLimit(GatewayHandler(), settings.MAX_BODY_BYTES)
 routes = [
-    re_path(r"^v1/runs/(?P<run>[^/]+)/stream$", ResumeConsumer.as_asgi()),
+    re_path(r"^v1/runs/(?P<run>[^/]+)/stream$", resume),  # type: ignore[arg-type]  # an ASGI application, not a view
     re_path(r"", django_app),  # type: ignore[arg-type]  # an ASGI application, not a view
 ]
 

@@ -7,18 +7,21 @@ request is over: by then its thread, its request and its database connection hav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from io import BytesIO
 from typing import Any, Final
 
-from asgiref.sync import ThreadSensitiveContext
 from django.conf import settings
-from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.core.signals import request_started
 from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix
 
 from accounts.errors import ApiError
 from generation.gateway.process import hub
 from generation.gateway.stream import (
-    Message,
     Receive,
     Send,
     wait_end,
@@ -50,48 +53,24 @@ class BodyTooSlow(ApiError):
     http_status = 408
 
 
-class _Handoff:
-    """The `send` of one request: what is to be sent once Django's part of it is over.
-
-    That is the plan of a GatewayResponse, or the messages of an answer that is whole already.
-    """
-
-    __slots__ = ("plan", "send", "waiting")
-
-    def __init__(self, send: Send) -> None:
-        self.send = send
-        self.plan: StreamPlan | EndPlan | AgainPlan | None = None
-        self.waiting: list[Message] = []
-
-    async def __call__(self, message: Message) -> None:
-        await self.send(message)
-
-    async def later(self, message: Message) -> None:
-        self.waiting.append(message)
-
-
-class _Body:
-    """`receive` of a request whose body has been read: gives it whole, then goes on."""
-
-    __slots__ = ("_body", "_receive")
-
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._body: bytes | None = body
-        self._receive = receive
-
-    async def __call__(self) -> Message:
-        body, self._body = self._body, None
-        if body is None:
-            return await self._receive()
-        return {"type": "http.request", "body": body, "more_body": False}
-
-
 class GatewayHandler(ASGIHandler):
-    """Django's handler, with a bounded number of threads and a door to the gateway."""
+    """Django's handler, whole in one of a bounded number of threads, with a door to the gateway.
+
+    Django's own runs middleware and view as coroutines and adapts every synchronous part of them:
+    a score of hops between loop and threads, which cost more than most of our views do. Here a
+    request is one hop, as under WSGI, and its thread serves the next one.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._room = asyncio.Semaphore(settings.WEB_THREADS)
+        # Without the bound a burst would start hundreds, all of them waiting for the same few
+        # database connections. Reading and writing are outside: as many slow phones as there are
+        # threads would stop the whole process.
+        self._threads = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="django")
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        """Synchronous, whatever Django asks for: the thread calls it."""
+        super().load_middleware(is_async=False)
 
     async def __call__(  # type: ignore[override]  # Channels' messages are mutable mappings
         self, scope: Scope, receive: Receive, send: Send
@@ -104,18 +83,16 @@ class GatewayHandler(ASGIHandler):
             return
         if body is None:
             return
-        scope = _with_length(scope, body)
-        handoff = await self._ask_patiently(scope, body, receive, send)
-        for message in handoff.waiting:
-            await send(message)
-        if isinstance(handoff.plan, StreamPlan):
-            await write_stream(await hub(), handoff.plan, receive, send)
-        elif isinstance(handoff.plan, EndPlan):
-            await write_end(await hub(), handoff.plan, receive, send)
+        response = await self._ask_patiently(_with_length(scope, body), body)
+        plan = response.plan if isinstance(response, GatewayResponse) else None
+        if isinstance(plan, StreamPlan):
+            await write_stream(await hub(), plan, receive, send)
+        elif isinstance(plan, EndPlan):
+            await write_end(await hub(), plan, receive, send)
+        else:
+            await self.send_response(response, send)  # type: ignore[arg-type]
 
-    async def _ask_patiently(
-        self, scope: Scope, body: bytes, receive: Receive, send: Send
-    ) -> _Handoff:
+    async def _ask_patiently(self, scope: Scope, body: bytes) -> HttpResponseBase:
         """Ask Django; again, when a run that is being stopped has ended, where it says so.
 
         Nothing is held while that run ends. When time is up Django is told to wait no longer.
@@ -125,40 +102,34 @@ class GatewayHandler(ASGIHandler):
         waited: set[str] = set()
         may_wait = True
         while True:
-            handoff = _Handoff(send)
-            whole = _Body(body, _never if waited else receive)
-            await self._ask({**scope, MAY_WAIT: may_wait}, whole, handoff)
-            if not isinstance(handoff.plan, AgainPlan):
-                return handoff
+            response = await self._ask({**scope, MAY_WAIT: may_wait}, body)
+            plan = response.plan if isinstance(response, GatewayResponse) else None
+            if not isinstance(plan, AgainPlan):
+                return response
             left_s = until_s - loop.time()
             # Twice for one run would be in a circle: a process that is drained waits for nothing.
-            may_wait = left_s > 0 and handoff.plan.run not in waited
+            may_wait = left_s > 0 and plan.run not in waited
             if may_wait:
-                waited.add(handoff.plan.run)
-                await wait_end(await hub(), handoff.plan, left_s)
+                waited.add(plan.run)
+                await wait_end(await hub(), plan, left_s)
 
-    async def _ask(self, scope: Scope, receive: Receive, handoff: _Handoff) -> None:
-        # Each request gets a thread of its own; without the bound a burst would start hundreds,
-        # all of them waiting for the same few database connections. Reading and writing are
-        # outside: as many slow phones as there is room would stop the whole process.
-        async with self._room, ThreadSensitiveContext():
-            await self.handle(scope, receive, handoff)  # type: ignore[arg-type]
+    async def _ask(self, scope: Scope, body: bytes) -> HttpResponseBase:
+        # Its own context: what one request sets (a language, say) must not meet the next.
+        serve = partial(copy_context().run, self._serve, scope, body)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, serve)
 
-    async def send_response(self, response: HttpResponseBase, send: Callable[..., Any]) -> None:
-        if isinstance(response, GatewayResponse) and isinstance(send, _Handoff):
-            send.plan = response.plan
-            return
-        if isinstance(send, _Handoff) and not response.streaming:
-            send = send.later
-        await super().send_response(response, send)
-
-
-async def _never() -> Message:
-    """`receive` of a request that was waited for: Django would drop it where the client has left,
-    though all of it has come.
-    """
-    await asyncio.Event().wait()
-    raise AssertionError("unreachable")
+    def _serve(self, scope: Scope, body: bytes) -> HttpResponseBase:
+        """One request from its first signal to its last: by then the connection is given back."""
+        set_script_prefix(get_script_prefix(scope))
+        request_started.send(sender=self.__class__, scope=scope)
+        request, refusal = self.create_request(scope, BytesIO(body))
+        response: Any = refusal if request is None else self.get_response(request)
+        response._handler_class = self.__class__  # the sender of the last signal
+        if response.streaming:
+            # It would be read on the loop, and hold up everything there.
+            raise RuntimeError(f"{scope['path']}: only a run may stream, by a GatewayResponse")
+        response.close()
+        return response  # type: ignore[no-any-return]
 
 
 async def _read_body(receive: Receive) -> bytes | None:

@@ -68,6 +68,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "accounts.middleware.OwnPasswordFirst",
     "accounts.middleware.KeptNowhere",
+    "accounts.middleware.KeysAwayPage",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -343,7 +344,7 @@ REST_FRAMEWORK = {
         "accounts.permissions.TokenScope",
     ],
     "DEFAULT_PARSER_CLASSES": ["accounts.parsers.BoundedJSONParser"],
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["accounts.renderers.FastJSONRenderer"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "accounts.parsers.JsonOrEventStream",
     "EXCEPTION_HANDLER": "accounts.api_errors.exception_handler",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
@@ -427,6 +428,11 @@ CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "generation.sweep", "schedule": 5.0, "options": {"expires": 5}},
     "forget-idempotency-keys": {
         "task": "generation.forget_idempotency_keys",
+        "schedule": 3600.0,
+        "options": {"expires": 3600},
+    },
+    "forget-sessions": {
+        "task": "accounts.forget_sessions",
         "schedule": 3600.0,
         "options": {"expires": 3600},
     },

@@ -5,10 +5,11 @@ A part is `{"type": "text", "text": str}`. Stored as compact UTF-8 JSON; order a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import TypedDict
+
+import orjson
 
 ROLES = ("user", "assistant", "tool")
 MAX_PARTS = 32
@@ -90,10 +91,10 @@ def _checked_text(text: str) -> bytes:
 
 def encode_parts(parts: Sequence[TextPart]) -> bytes:
     """The parts as they are sealed: compact UTF-8 JSON."""
-    return json.dumps(list(parts), ensure_ascii=False, separators=(",", ":")).encode()
+    return orjson.dumps(list(parts))
 
 
 def decode_parts(raw: bytes) -> list[TextPart]:
     """The inverse of `encode_parts`."""
-    parts: list[TextPart] = json.loads(raw)
+    parts: list[TextPart] = orjson.loads(raw)
     return parts

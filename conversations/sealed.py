@@ -9,10 +9,10 @@ None by `readable_parts`, as "" by `readable_title`: one such row must not hide 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from accounts.sealing import KeyDestroyed, KeyLost, Unreadable, open_sealed, seal
+from accounts.sealing import KeyDestroyed, KeyLost, Unreadable, open_sealed, opener, seal
 from conversations.content import TextPart, decode_parts, encode_parts
 
 log = logging.getLogger(__name__)
@@ -29,13 +29,25 @@ def open_title(owner_id: UUID, conversation_id: UUID, sealed: bytes | memoryview
     return open_sealed("title", owner_id, conversation_id, raw).decode() if raw else ""
 
 
+def title_reader(owner_id: UUID) -> Callable[[UUID, bytes | memoryview], str]:
+    """`readable_title` for many conversations of one owner."""
+    open_one = opener("title", owner_id)
+
+    def read(conversation_id: UUID, sealed: bytes | memoryview) -> str:
+        if not sealed:
+            return ""
+        try:
+            return open_one(conversation_id, sealed).decode()
+        except Unreadable as reason:
+            _note(conversation_id, reason)
+            return ""
+
+    return read
+
+
 def readable_title(owner_id: UUID, conversation_id: UUID, sealed: bytes | memoryview) -> str:
     """As `open_title`; "" for a title that cannot be read any more."""
-    try:
-        return open_title(owner_id, conversation_id, sealed)
-    except Unreadable as reason:
-        _note(conversation_id, reason)
-        return ""
+    return title_reader(owner_id)(conversation_id, sealed)
 
 
 def seal_parts(owner_id: UUID, message_id: UUID, parts: Sequence[TextPart]) -> bytes:
@@ -49,15 +61,25 @@ def open_parts(owner_id: UUID, message_id: UUID, sealed: bytes | memoryview) -> 
     return decode_parts(open_sealed("content", owner_id, message_id, raw)) if raw else []
 
 
+def parts_reader(owner_id: UUID) -> Callable[[UUID, bytes | memoryview], list[TextPart] | None]:
+    """`readable_parts` for many messages of one owner."""
+    open_one = opener("content", owner_id)
+
+    def read(message_id: UUID, sealed: bytes | memoryview) -> list[TextPart] | None:
+        try:
+            return decode_parts(open_one(message_id, sealed)) if sealed else []
+        except Unreadable as reason:
+            _note(message_id, reason)
+            return None
+
+    return read
+
+
 def readable_parts(
     owner_id: UUID, message_id: UUID, sealed: bytes | memoryview
 ) -> list[TextPart] | None:
     """As `open_parts`; None for a text that cannot be read any more."""
-    try:
-        return open_parts(owner_id, message_id, sealed)
-    except Unreadable as reason:
-        _note(message_id, reason)
-        return None
+    return parts_reader(owner_id)(message_id, sealed)
 
 
 def seal_reason(user_id: UUID, feedback_id: UUID, reason: str) -> bytes:

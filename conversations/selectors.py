@@ -5,21 +5,22 @@ Every function costs a fixed number of queries, whatever it finds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
 from accounts.errors import NotFound
 from accounts.models import User
+from conversations import sql
 from conversations.content import TextPart, plain_text
 from conversations.list_cursor import Place, parse_place, write_place
-from conversations.models import Conversation, Feedback
-from conversations.sealed import readable_parts, readable_reason, readable_title
+from conversations.models import Conversation
+from conversations.sealed import parts_reader, readable_reason, readable_title, title_reader
 from conversations.tree import Node, Versions, with_live
+
+PartsOf = Callable[[UUID, bytes], Sequence[TextPart] | None]
 
 MAX_MOVED = 1_000
 """Conversations that may move up during one walk of the list and still be found in their place."""
@@ -154,12 +155,13 @@ def list_conversations(owner: User, cursor: str | None, limit: int) -> Conversat
     Raises InvalidRequest (`cursor`) for a cursor that is not from this owner's list.
     """
     place = parse_place(owner.pk, cursor) if cursor is not None else None
-    rows = _list_rows(owner.pk, place, limit + 1)
-    began = place.began if place else rows[0][3] if rows else None
-    page, more = rows[:limit], len(rows) > limit
+    found = _list_rows(owner.pk, place, limit + 1)
+    began = place.began if place else found[0][3] if found else None
+    page, more = found[:limit], len(found) > limit
     last = Place(at=page[-1][5], id=page[-1][0], began=began) if more and began else None
+    title_of = title_reader(owner.pk)
     return ConversationsPage(
-        items=tuple(_item(owner.pk, row) for row in page),
+        items=tuple(_item(title_of, row) for row in page),
         next_cursor=write_place(owner.pk, last) if last else None,
     )
 
@@ -168,14 +170,14 @@ def _list_rows(owner_id: UUID, place: Place | None, limit: int) -> list[tuple[An
     values: dict[str, Any] = {"owner": owner_id, "limit": limit}
     if place is not None:
         values |= {"place": place.at, "id": place.id, "began": place.began}
-    return _rows(_FIRST_PAGE if place is None else _NEXT_PAGE, values)
+    return sql.rows(_FIRST_PAGE if place is None else _NEXT_PAGE, values)
 
 
-def _item(owner_id: UUID, row: Sequence[Any]) -> ConversationItem:
+def _item(title_of: Callable[[UUID, bytes], str], row: Sequence[Any]) -> ConversationItem:
     row_id, title, active_leaf_id, last_activity, created, _place = row
     return ConversationItem(
         id=row_id,
-        title=readable_title(owner_id, row_id, title),
+        title=title_of(row_id, title),
         active_leaf_id=active_leaf_id,
         last_activity=last_activity,
         created=created,
@@ -202,38 +204,42 @@ SELECT id, parent_id, owner_id, role, content, token_count, created FROM path OR
 """
 
 # Counted from the index, without the live replies: a reply that ends between the caller's look at
-# the runs and this statement would count twice. Only what has siblings comes back.
-_VERSIONS = """
-SELECT wanted.id, counted.before, counted.total,
-    CASE WHEN counted.before > 0 THEN (
-        SELECT one.id FROM conversations_message one
-        WHERE one.conversation_id = %(conversation)s AND one.parent_id {parent}
-          AND one.role = wanted.role AND one.id < wanted.id AND one.id <> ALL(%(live)s::uuid[])
-        ORDER BY one.id DESC LIMIT 1) END,
-    CASE WHEN counted.after > 0 THEN (
-        SELECT one.id FROM conversations_message one
-        WHERE one.conversation_id = %(conversation)s AND one.parent_id {parent}
-          AND one.role = wanted.role AND one.id > wanted.id AND one.id <> ALL(%(live)s::uuid[])
-        ORDER BY one.id LIMIT 1) END
+# the runs and this statement would count twice. Most messages have no siblings: one pass over the
+# index tells which have, and only those are asked for their place among them.
+_SIBLINGS = """
+FROM conversations_message one
+WHERE one.conversation_id = %(conversation)s AND one.parent_id {same}
+  AND one.role = wanted.role AND one.id <> ALL(%(live)s::uuid[]) AND one.id"""
+_VERSIONS = f"""
+(WITH groups AS MATERIALIZED (
+    SELECT parent_id, role, count(*) AS total FROM conversations_message
+    WHERE conversation_id = %(conversation)s AND parent_id {{among}}
+      AND id <> ALL(%(live)s::uuid[])
+    GROUP BY parent_id, role
+)
+SELECT wanted.id, groups.total,
+    (SELECT count(*) {_SIBLINGS} < wanted.id),
+    (SELECT one.id {_SIBLINGS} < wanted.id ORDER BY one.id DESC LIMIT 1),
+    (SELECT one.id {_SIBLINGS} > wanted.id ORDER BY one.id LIMIT 1)
 FROM unnest(%(ids)s::uuid[], %(parents)s::uuid[], %(roles)s::text[])
     AS wanted (id, parent_id, role)
-CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE one.id < wanted.id) AS before,
-           count(*) FILTER (WHERE one.id > wanted.id) AS after,
-           count(*) AS total
-    FROM conversations_message one
-    WHERE one.conversation_id = %(conversation)s AND one.parent_id {parent}
-      AND one.role = wanted.role AND one.id <> ALL(%(live)s::uuid[])
-) counted
-WHERE wanted.parent_id {wanted} AND counted.before + counted.after > 0
-"""
-# Two halves, because an index finds `= parent` and `IS NULL`, but not `IS NOT DISTINCT FROM`.
-_ALL_VERSIONS = " UNION ALL ".join(
-    [
-        _VERSIONS.format(parent="= wanted.parent_id", wanted="IS NOT NULL"),
-        _VERSIONS.format(parent="IS NULL", wanted="IS NULL"),
-    ]
+JOIN groups ON groups.role = wanted.role AND {{both}}
+WHERE groups.total > 1 OR wanted.id = ANY(%(live)s::uuid[]))
+"""  # noqa: S608 — constants of our own
+# Two forms, because an index finds `= parent` and `IS NULL`, but not `IS NOT DISTINCT FROM`.
+_VERSIONS_BELOW = _VERSIONS.format(
+    among="= ANY(%(parents)s::uuid[])",
+    same="= wanted.parent_id",
+    both="groups.parent_id = wanted.parent_id",
 )
+_VERSIONS_OF_ROOTS = _VERSIONS.format(
+    among="IS NULL", same="IS NULL", both="wanted.parent_id IS NULL"
+)
+
+_FEEDBACK = """
+SELECT id, message_id, rating, reason FROM conversations_feedback
+WHERE user_id = %(user)s AND message_id = ANY(%(messages)s::uuid[])
+"""
 
 # Downwards from a message, one index look-up a step; what stands beside its subtree is never read.
 _NEWEST_LEAF = """
@@ -276,27 +282,19 @@ def messages_page(
     if start is None:
         return MessagesPage(live=_versions_of(conversation.pk, live, live) if live else {})
     # One more than the page, to know whether there is more above; `before` itself is dropped.
-    rows = _path_rows(conversation.pk, start, limit + 1 + bool(before))
-    if not rows:
+    path = _path_rows(conversation.pk, start, limit + 1 + bool(before))
+    if not path:
         raise NotFound
-    rows = rows[1:] if before else rows
-    page, more = rows[:limit], len(rows) > limit
+    path = path[1:] if before else path
+    page, more = path[:limit], len(path) > limit
     nodes = [Node(row[0], row[1], row[3]) for row in page]
     places = _versions_of(conversation.pk, [*nodes, *live], live)
+    parts_of = parts_reader(conversation.owner_id)
     return MessagesPage(
-        messages=tuple(_view(row, places[row[0]]) for row in reversed(page)),
+        messages=tuple(_view(parts_of, row, places[row[0]]) for row in reversed(page)),
         before=page[-1][0] if more else None,
         live={node.id: places[node.id] for node in live},
     )
-
-
-def leaf_and_revision(conversation_id: UUID) -> tuple[UUID | None, int]:
-    """Both as they are now. One query. Raises NotFound."""
-    row = Conversation.objects.filter(pk=conversation_id).values_list("active_leaf_id", "revision")
-    found = row.first()
-    if found is None:
-        raise NotFound
-    return found
 
 
 def path_messages(conversation_id: UUID, leaf_id: UUID, limit: int) -> list[PathMessage]:
@@ -304,10 +302,11 @@ def path_messages(conversation_id: UUID, leaf_id: UUID, limit: int) -> list[Path
 
     Raises NotFound when the message is not in the conversation.
     """
-    rows = _path_rows(conversation_id, leaf_id, limit)
-    if not rows:
+    path = _path_rows(conversation_id, leaf_id, limit)
+    if not path:
         raise NotFound
-    return [_path_message(row) for row in reversed(rows)]
+    parts_of = parts_reader(path[0][2])
+    return [_path_message(parts_of, row) for row in reversed(path)]
 
 
 def message_text(conversation_id: UUID, message_id: UUID) -> str:
@@ -319,10 +318,10 @@ def feedback_of(user: User, message_ids: Sequence[UUID]) -> dict[UUID, FeedbackV
     """The user's own feedback, by message. One query, none for no messages."""
     if not message_ids:
         return {}
-    rows = Feedback.objects.filter(message_id__in=message_ids, user_id=user.pk)
+    values = {"user": user.pk, "messages": sql.uuid_array(message_ids)}
     return {
-        row.message_id: FeedbackView(row.rating, readable_reason(user.pk, row.pk, row.reason))
-        for row in rows
+        message_id: FeedbackView(rating, readable_reason(user.pk, row_id, reason))
+        for row_id, message_id, rating, reason in sql.rows(_FEEDBACK, values)
     }
 
 
@@ -331,21 +330,21 @@ def newest_leaf(conversation_id: UUID, top: UUID) -> UUID:
 
     One query; it costs the subtree, not the tree. Raises NotFound.
     """
-    rows = _rows(_NEWEST_LEAF, {"conversation": conversation_id, "top": top})
-    if not rows:
+    found = sql.rows(_NEWEST_LEAF, {"conversation": conversation_id, "top": top})
+    if not found:
         raise NotFound
-    leaf: UUID = rows[0][0]
+    leaf: UUID = found[0][0]
     return leaf
 
 
 def tree_nodes(conversation_id: UUID) -> list[Node]:
     """Every message of the conversation as a bare node, oldest first. One query, from an index."""
-    return [Node(*row) for row in _rows(_TREE, {"conversation": conversation_id})]
+    return [Node(*row) for row in sql.rows(_TREE, {"conversation": conversation_id})]
 
 
 def _path_rows(conversation_id: UUID, start: UUID, limit: int) -> list[tuple[Any, ...]]:
     values = {"conversation": conversation_id, "from": start, "limit": limit}
-    return _rows(_PATH, values)
+    return sql.rows(_PATH, values)
 
 
 def _versions_of(
@@ -355,13 +354,15 @@ def _versions_of(
     wanted = {node.id: node for node in nodes}
     values = {
         "conversation": conversation_id,
-        "ids": _uuid_array(wanted),
-        "parents": _uuid_array(node.parent_id for node in wanted.values()),
-        "roles": [node.role for node in wanted.values()],
-        "live": _uuid_array(node.id for node in live),
+        "ids": sql.uuid_array(wanted),
+        "parents": sql.uuid_array(node.parent_id for node in wanted.values()),
+        "roles": sql.name_array(node.role for node in wanted.values()),
+        "live": sql.uuid_array(node.id for node in live),
     }
     found = {one: Versions(1, 1) for one in wanted} | {one.id: Versions(1, 0) for one in live}
-    for row_id, before, total, previous, after in _rows(_ALL_VERSIONS, values):
+    has_root = any(node.parent_id is None for node in wanted.values())
+    statement = f"{_VERSIONS_BELOW} UNION ALL {_VERSIONS_OF_ROOTS}" if has_root else _VERSIONS_BELOW
+    for row_id, total, before, previous, after in sql.rows(statement, values):
         found[row_id] = Versions(before + 1, total, previous, after)
     return _with_all_live(found, wanted, live) if live else found
 
@@ -378,9 +379,9 @@ def _with_all_live(
     }
 
 
-def _view(row: Sequence[Any], versions: Versions) -> MessageView:
-    row_id, parent_id, owner_id, role, content, _token_count, created = row
-    parts = readable_parts(owner_id, row_id, content)
+def _view(parts_of: PartsOf, row: Sequence[Any], versions: Versions) -> MessageView:
+    row_id, parent_id, _owner_id, role, content, _token_count, created = row
+    parts = parts_of(row_id, content)
     return MessageView(
         id=row_id,
         parent_id=parent_id,
@@ -392,25 +393,12 @@ def _view(row: Sequence[Any], versions: Versions) -> MessageView:
     )
 
 
-def _path_message(row: Sequence[Any]) -> PathMessage:
-    row_id, _parent_id, owner_id, role, content, token_count, created = row
+def _path_message(parts_of: PartsOf, row: Sequence[Any]) -> PathMessage:
+    row_id, _parent_id, _owner_id, role, content, token_count, created = row
     return PathMessage(
         id=row_id,
         role=role,
-        text=plain_text(readable_parts(owner_id, row_id, content) or ()),
+        text=plain_text(parts_of(row_id, content) or ()),
         token_count=token_count,
         created=created,
     )
-
-
-def _uuid_array(ids: Iterable[UUID | None]) -> str:
-    """A uuid[] literal: the driver looks at every element on its own, which took longer than the
-    query itself for 400 of them."""
-    return "{" + ",".join(one.hex if one else "NULL" for one in ids) + "}"
-
-
-def _rows(sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, values)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows

@@ -18,7 +18,7 @@ from conversations.tree import Versions
 MAX_PAGE = 100
 MAX_REASON_CHARS = 2_000
 DEFAULT_LIST_PAGE = 30
-DEFAULT_THREAD_PAGE = 100
+DEFAULT_THREAD_PAGE = 50
 
 
 class ListQuery(StrictSerializer):

@@ -21,7 +21,8 @@ def delete(user: User, conversation: str, if_match: str | None) -> None:
         check_match(if_match, row.revision)
         services.delete(row)
     # After the commit: a send that had the lock first has left its run, and none comes any more.
-    # In one transaction a finish (run, then conversation) and this could wait for each other.
+    # In one transaction a finish (run, then conversation) and this could wait for each other. What
+    # a crash leaves here is stopped by the reaper (`stop_deleted`).
     for run in runs.live_runs_of(row.id):
         stop_run(run)
 

@@ -31,9 +31,9 @@ class Why(Enum):
 
 
 class Entry:
-    """One stream or socket. `close` is called in the event loop and must not block."""
+    """One stream or socket. `close` is called in the event loop, once, and must not block."""
 
-    __slots__ = ("close", "credential", "kind")
+    __slots__ = ("close", "closing", "credential", "kind")
 
     def __init__(
         self, credential: LiveCredential, kind: Kind, close: Callable[[Why], None]
@@ -41,6 +41,7 @@ class Entry:
         self.credential = credential
         self.kind = kind
         self.close = close
+        self.closing = False
 
 
 class OpenConnections:
@@ -85,17 +86,16 @@ class OpenConnections:
         return list(self._by_credential)
 
     def close(self, credentials: Iterable[LiveCredential], why: Why) -> int:
-        """Close all that these let in; how many that were."""
-        entries = [entry for one in credentials for entry in self._by_credential.get(one, ())]
+        """Close all that these let in; how many that were, but for those that are closing."""
+        there = [entry for one in credentials for entry in self._by_credential.get(one, ())]
+        entries = [entry for entry in there if not entry.closing]
         for entry in entries:
+            entry.closing = True
             entry.close(why)
         return len(entries)
 
-    def close_sockets(self, why: Why) -> None:
-        everything = [entry for there in self._by_credential.values() for entry in there]
-        for entry in everything:
-            if entry.kind == "socket":
-                entry.close(why)
+    def close_all(self, why: Why) -> int:
+        return self.close(self.credentials(), why)
 
 
 OPEN: Final = OpenConnections()

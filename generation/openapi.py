@@ -423,7 +423,7 @@ models_schema = extend_schema(
 
 
 class StreamView(APIView):
-    """Stands for `GET /v1/runs/{run}/stream`, which `gateway.consumers` serves without Django."""
+    """Stands for `GET /v1/runs/{run}/stream`, which `gateway.resume` serves without Django."""
 
     @extend_schema(
         operation_id="streamRun",

@@ -24,8 +24,9 @@ from generation.models import Pool, Run
 from generation.owner_signal import tell_owner
 from generation.payloads import done_payload, error_payload
 from generation.redis_clients import pause_reaping, reaping_paused, token_log
-from generation.run_state import ENDED
+from generation.run_state import ENDED, LIVE
 from generation.scheduler import QueueEntry, scheduler_sync
+from generation.stopping import stop_run
 from generation.token_log import Assembled, Batch, Code, LogState, assemble
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ def sweep() -> None:
     """
     for pool in Pool.objects.values_list("slug", flat=True):
         _guarded(_sweep_pool, pool)
+    stop_deleted()
     tell_stops()
     repair_ends()
     end_dead_runs()
@@ -107,6 +109,24 @@ def queue_lost_runs(pool: str) -> int:
                 launch(run)
                 launched += 1
     return launched
+
+
+def stop_deleted() -> int:
+    """Stop the runs of deleted conversations that a delete had no time to stop; how many.
+
+    A delete stops them after its commit, and the process may die between the two.
+    """
+    missed = Run.objects.filter(
+        status__in=LIVE,
+        stop_requested_at__isnull=True,
+        conversation__deleted_at__lt=Now() - LOST_AFTER,
+    )
+    return sum(_guarded(_stop, row) for batch in _batches(missed) for row in batch)
+
+
+def _stop(row: Run) -> bool:
+    stop_run(row)
+    return True
 
 
 def tell_stops() -> int:

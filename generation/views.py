@@ -49,6 +49,7 @@ from generation.run_response import (
     RunStreamResponse,
     StreamPlan,
 )
+from generation.runs import LiveReply
 from generation.scheduler import scheduler_sync
 from generation.send import send
 from generation.serializers import continue_request, regenerate_request, send_request
@@ -145,20 +146,19 @@ class ConversationView(APIView):
         before = wanted["before"] and access.access_message(
             signed_in_user(request), row, wanted["before"]
         )
-        live = runs.live_runs_of(row.id)
-        # After the live runs: one that ends in between is then seen as both, never as neither.
-        row.active_leaf_id, row.revision = selectors.leaf_and_revision(row.id)
-        tag = {"ETag": etag_of(row.revision, [(run.id, run.status) for run in live])}
+        shown = runs.standing(row.id)
+        row.active_leaf_id = shown.active_leaf_id
+        tag = {"ETag": etag_of(shown.revision, [(run.run_id, run.status) for run in shown.live])}
         if is_unchanged(request.headers.get("If-None-Match"), tag["ETag"]):
             return Response(status=304, headers=tag)
         page = selectors.messages_page(
             row,
-            row.active_leaf_id,
+            shown.active_leaf_id,
             before.id if before else None,
             wanted["limit"],
-            live=[Node(run.reply_id, run.parent_id, "assistant") for run in live],
+            live=[Node(run.reply_id, run.parent_id, "assistant") for run in shown.live],
         )
-        detail = _detail(signed_in_user(request), row, page, live)
+        detail = _detail(signed_in_user(request), row, page, shown.live)
         return Response(detail, headers=tag)
 
     def patch(self, request: Request, conversation: str) -> Response:
@@ -205,7 +205,7 @@ class FeedbackView(APIView):
 
 
 def _detail(
-    user: User, row: Conversation, page: selectors.MessagesPage, live: Sequence[Run]
+    user: User, row: Conversation, page: selectors.MessagesPage, live: Sequence[LiveReply]
 ) -> dict[str, object]:
     """The conversation as its detail shows it; messages oldest first, each reply with its run."""
     replies = [message.id for message in page.messages if message.role == "assistant"]
@@ -227,13 +227,13 @@ def _detail(
     }
 
 
-def _live_run(run: Run, versions: Versions | None) -> dict[str, object]:
+def _live_run(run: LiveReply, versions: Versions | None) -> dict[str, object]:
     return {
-        "id": run.external_id,
+        "id": external_id("g", run.run_id),
         "reply_id": external_id("m", run.reply_id),
         "parent_id": external_id("m", run.parent_id),
         "status": run.status,
-        "model": run.model_used,
+        "model": run.model,
         "versions": versions and versions_item(versions),
     }
 

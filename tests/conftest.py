@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,6 +36,13 @@ def clean_cache() -> Iterator[None]:
     cache.clear()
     yield
     cache.clear()
+
+
+@pytest.fixture(autouse=True)
+def one_rate_limit_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tries of a test fall into one window: slow ones may else cross its edge."""
+    now_s = time.time()
+    monkeypatch.setattr("django_ratelimit.core.time", SimpleNamespace(time=lambda: now_s))
 
 
 @pytest.fixture

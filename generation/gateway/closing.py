@@ -7,7 +7,7 @@ import logging
 from typing import Final
 
 from accounts import live
-from accounts.aio import in_database
+from accounts.aio import in_database_apart
 from accounts.api_errors import AWAY
 from generation.open_connections import OpenConnections, Why
 
@@ -15,6 +15,12 @@ log = logging.getLogger(__name__)
 
 CHECK_S: Final = 2.0
 """Well under the 5 s within which a sign-out closes everything, with room for a slow query."""
+
+ANSWER_S: Final = 2.0
+"""How long a check may take. A PostgreSQL that hangs is away, and closes no less than one that
+refuses: otherwise a lock on the users would keep everybody in."""
+
+UNANSWERED: Final[tuple[type[Exception], ...]] = (*AWAY, TimeoutError)
 
 BLIND_S: Final = 60.0
 """How long nothing is closed while PostgreSQL cannot be asked. An answer goes on without it, so a
@@ -32,7 +38,7 @@ async def close_ended_forever(connections: OpenConnections) -> None:
         try:
             await close_ended(connections)
             known_at_s = asked_at_s
-        except AWAY:
+        except UNANSWERED:
             log.warning("credentials not checked", extra={"action": "credentials_not_checked"})
         except Exception:
             # A loop that dies would leave every stream open to whoever has signed out.
@@ -43,18 +49,23 @@ async def close_ended_forever(connections: OpenConnections) -> None:
 
 
 async def close_ended(connections: OpenConnections) -> None:
-    """Close what credentials that have ended had opened. PostgreSQL's errors pass through."""
+    """Close what credentials that have ended had opened.
+
+    PostgreSQL's errors pass through; TimeoutError where it does not answer.
+    """
     asked = connections.credentials()
     if not asked:
         return
-    closed = connections.close(await in_database(live.ended, asked), Why.SIGNED_OUT)
+    async with asyncio.timeout(ANSWER_S):
+        ended = await in_database_apart(live.ended, asked)
+    closed = connections.close(ended, Why.SIGNED_OUT)
     if closed:
         log.info("%d streams and sockets closed", closed, extra={"action": "credentials_ended"})
 
 
 def close_unknown(connections: OpenConnections) -> None:
     """Close everything: their clients come back, and are let in once they can be asked about."""
-    closed = connections.close(connections.credentials(), Why.UNKNOWN)
+    closed = connections.close_all(Why.UNKNOWN)
     log.warning(
         "%d streams and sockets closed: nobody can be asked whether they may stay open",
         closed,

@@ -107,9 +107,9 @@ class Hub:
         """End every open stream and socket; the clients go on at another process."""
         self.draining = True
         for feed in self._feeds.values():
-            for viewer in feed.viewers:
+            for viewer in feed.viewers:  # also those of requests that wait for an end
                 viewer.close()
-        OPEN.close_sockets(Why.RESTART)
+        OPEN.close_all(Why.RESTART)
 
     @property
     def open_streams(self) -> int:

@@ -7,6 +7,7 @@ tasks, a cursor and an inbox of at most 64 KiB.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
@@ -22,6 +23,8 @@ from generation.open_connections import OPEN, Why
 from generation.run_response import AgainPlan, EndPlan, StreamPlan
 from generation.run_state import ENDED
 
+log = logging.getLogger(__name__)
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -29,6 +32,9 @@ Send = Callable[[Message], Awaitable[None]]
 RETRY_MS: Final = 2_000
 DRAIN_RETRY_MS: Final = 1_000
 """At a deploy clients come back after a random time below this, not all at once."""
+
+CLOSE_S: Final = 2.0
+"""How long a client that does not read may keep the end of its stream waiting."""
 
 STREAM_HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
@@ -42,24 +48,61 @@ STREAM_HEADERS: Final = [
 async def write_stream(hub: Hub, plan: StreamPlan, receive: Receive, send: Send) -> None:
     """Write events after the plan's cursor until `done`, the client's leaving, or a drain; or until
     the credential ends: then the body ends too, and whoever goes on from the cursor is asked anew.
+
+    For a client that does not read it returns with the body unended: the server cuts it.
     """
-    closed: list[Why] = []
-    entry = OPEN.enter(plan.credential, "stream", closed.append)
+    ending = _Ending()
+    entry = OPEN.enter(plan.credential, "stream", ending.ask)
     try:
-        start, after = opening(plan)
-        await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
-        await send(_body(retry_frame(RETRY_MS) + start))
-        viewer = await hub.attach(plan.run, plan.pool, after)
-        entry.close = lambda _: viewer.close()
-        if closed:  # while it was attached
-            viewer.close()
-        await _write_chunks(hub, viewer, receive, send)
+        async with ending.patience:
+            start, after = opening(plan)
+            await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+            await send(_body(retry_frame(RETRY_MS) + start))
+            viewer = await hub.attach(plan.run, plan.pool, after)
+            await _write_chunks(hub, viewer, ending, receive, send)
+    except TimeoutError:
+        if not ending.patience.expired():
+            raise
+        log.info("a stream was cut: its client does not read", extra={"action": "stream_cut"})
     finally:
         OPEN.leave(entry)
 
 
-async def _write_chunks(hub: Hub, viewer: Viewer, receive: Receive, send: Send) -> None:
-    gone = asyncio.create_task(_close_when_gone(receive, viewer))
+class _Ending:
+    """Asks a stream to end after what is being written; CLOSE_S later that is given up.
+
+    A timer and no task: it costs nothing while nobody asks.
+    """
+
+    __slots__ = ("_asked", "patience", "viewer")
+
+    def __init__(self) -> None:
+        self._asked = False
+        self.patience = asyncio.timeout(None)
+        self.viewer: Viewer | None = None
+
+    def ask(self, _why: Why | None = None) -> None:
+        if self._asked:
+            return
+        self._asked = True
+        self.patience.reschedule(asyncio.get_running_loop().time() + CLOSE_S)
+        if self.viewer is not None:
+            self.viewer.close()
+
+    def ends(self, viewer: Viewer) -> None:
+        """From here on it is this viewer that ends, at once where somebody has asked already."""
+        self.viewer = viewer
+        if self._asked:
+            viewer.close()
+        elif viewer.closed:
+            self.ask()
+
+
+async def _write_chunks(
+    hub: Hub, viewer: Viewer, ending: _Ending, receive: Receive, send: Send
+) -> None:
+    ending.ends(viewer)
+    gone = asyncio.create_task(_call_when_gone(receive, ending.ask))
     loop = asyncio.get_running_loop()
     try:
         async for chunk in viewer.chunks():
@@ -91,16 +134,16 @@ def _body(body: bytes, *, more: bool = True) -> Message:
     return {"type": "http.response.body", "body": body, "more_body": more}
 
 
-async def _close_when_gone(receive: Receive, viewer: Viewer) -> None:
+async def _call_when_gone(receive: Receive, call: Callable[[], None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    viewer.close()
+    call()
 
 
 async def write_end(hub: Hub, plan: EndPlan, receive: Receive, send: Send) -> None:
     """Answer with the run as JSON: 200 once it has ended, 202 where that takes too long."""
     viewer = await hub.attach(plan.run, plan.pool, 0)
-    gone = asyncio.create_task(_close_when_gone(receive, viewer))
+    gone = asyncio.create_task(_call_when_gone(receive, viewer.close))
     try:
         await _until_end(viewer, plan.wait_s)
     finally:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from accounts import scopes
+from accounts import scopes, tokens
 from accounts.authentication import Credential
-from accounts.errors import InsufficientScope
+from accounts.errors import InsufficientScope, NotSignedIn
 from accounts.live import live_credential
 from generation import payloads, runs
 from generation.events import encode_data
@@ -25,7 +25,14 @@ def watch_plan(credential: Credential, run: str, after: int) -> StreamPlan | byt
 
 
 def stop_run_of(credential: Credential, run: str) -> None:
-    """Stop the run. Raises InsufficientScope, NotFound."""
-    if not scopes.allows(credential, scopes.WRITE):
+    """Stop the run, if the credential may do so by now: an API token's scopes can be edited while
+    the socket it opened stays. Raises InsufficientScope, NotFound.
+    """
+    token = None
+    if credential.kind == "api_token":
+        token = tokens.live(credential.user).filter(id=credential.ref).first()
+        if token is None:
+            raise NotSignedIn
+    if not scopes.allows(token, scopes.WRITE):
         raise InsufficientScope(f"This API token may not do this: it needs {scopes.WRITE}.")
     request_stop(credential.user, run)

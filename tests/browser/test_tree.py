@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -205,11 +206,9 @@ def test_the_end_of_an_answer_pulls_nobody_away_from_another_version(
     chat.send(say("below the first"))
     chat.expect_reply("below the first")
     chat.expect_end()
-    hold.unlink()
-    ended = "SELECT count(*) FROM generation_run WHERE status IN ('queued', 'running')"
-    while stack.rows(ended) != [(0,)]:
-        chat.page.wait_for_timeout(50)
-    chat.page.wait_for_timeout(300)  # its hint has had time to do harm
+    detail = re.compile(rf"/v1/conversations/{chat.conversation}(\?.*)?$")
+    with chat.page.expect_response(detail):  # the hint of the end makes the page look again
+        hold.unlink()
     chat.expect_reply("below the first")
     assert len(chat.messages()) == 4
     chat.page.reload()

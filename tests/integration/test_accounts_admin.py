@@ -13,7 +13,7 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from accounts import tokens
+from accounts import passwords, tokens
 from accounts.models import ApiToken, AuditEntry, User
 from tests.people import PASSWORD, Person, bearer, client_of, make_person
 
@@ -139,14 +139,15 @@ def test_an_api_token_cannot_be_handed_to_another_user_or_prolonged(
     assert token.revoked is not None
 
 
-def test_staff_may_not_make_an_api_token_of_a_superuser(
+def test_staff_may_make_api_tokens_for_themselves_alone(
     helper: Person, boss: Person, owner: Person
 ) -> None:
     before = ApiToken.objects.count()
-    refused = client_of(helper).post(f"{TOKENS}add/", token_form(boss.user))
-    assert refused.status_code == 200
+    for other in (boss, owner):
+        refused = client_of(helper).post(f"{TOKENS}add/", token_form(other.user))
+        assert refused.status_code == 200
     assert ApiToken.objects.count() == before
-    secret_in(client_of(helper).post(f"{TOKENS}add/", token_form(owner.user)))
+    secret_in(client_of(helper).post(f"{TOKENS}add/", token_form(helper.user)))
     assert ApiToken.objects.count() == before + 1
 
 
@@ -160,7 +161,9 @@ def test_a_user_is_made_by_address_and_can_sign_in(boss: Person) -> None:
         "password2": PASSWORD,
     }
     assert client_of(boss).post(f"{USERS}add/", form).status_code == 302
-    assert User.objects.get(email="made@example.org").check_password(PASSWORD)
+    made = User.objects.get(email="made@example.org")
+    assert made.check_password(PASSWORD)
+    assert passwords.must_be_changed(made)
     again = client_of(boss).post(f"{USERS}add/", {**form, "email": "MADE@example.org"})
     assert "There is an account with this address already." in again.content.decode()
 
@@ -190,10 +193,14 @@ def test_staff_may_change_users_but_give_no_rights(helper: Person, owner: Person
     assert (owner.user.is_staff, owner.user.is_superuser) == (False, False)
 
 
-def test_staff_may_not_touch_a_superuser(helper: Person, boss: Person) -> None:
+@pytest.mark.parametrize("rights", [{"is_superuser": True}, {}])
+def test_staff_may_not_touch_another_administrator(helper: Person, rights: dict[str, bool]) -> None:
+    boss = make_person("boss", is_staff=True, **rights)
     client = client_of(helper)
     url = f"{USERS}{boss.user.id}"
     assert client.post(f"{url}/change/", user_form(boss.user, name="x")).status_code == 403
+    token = {"action": "revoke", "_selected_action": [str(boss.token.id)]}
+    assert client.post(TOKENS, token).status_code == 403
     form = {"password1": "another one here", "password2": "another one here"}
     assert client.post(f"{url}/password/", form).status_code == 403
     assert client.post(f"{url}/delete/", {"post": "yes"}).status_code == 403
@@ -206,3 +213,10 @@ def test_staff_may_not_delete_a_superuser_from_the_list(helper: Person, boss: Pe
     form = {"action": "delete_selected", "_selected_action": [str(boss.user.id)], "post": "yes"}
     client_of(helper).post(USERS, form)
     assert User.objects.filter(id=boss.user.id).exists()
+
+
+def test_staff_may_change_their_own_name_and_no_right_of_theirs(helper: Person) -> None:
+    form = user_form(helper.user, name="Me", is_superuser="on")
+    assert client_of(helper).post(f"{USERS}{helper.user.id}/change/", form).status_code == 302
+    helper.user.refresh_from_db()
+    assert (helper.user.name, helper.user.is_superuser) == ("Me", False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.contrib import admin
@@ -12,7 +13,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
-from django.db import InternalError, ProgrammingError, connection, transaction
+from django.db import DatabaseError, InternalError, ProgrammingError, connection, transaction
 from django.test import Client, RequestFactory
 from django.utils import timezone
 
@@ -206,7 +207,7 @@ def test_a_password_set_is_told_and_not_shown(client: Client) -> None:
     assert client.post(url_of(person.user, "password"), form).status_code == 302
     (entry,) = entries(action="password_set")
     assert entry.object_id == person.user.external_id
-    assert entry.changes == {"password": None}
+    assert entry.changes == {"password": None, "preferences": None}
     person.user.refresh_from_db()
     assert person.user.check_password("another long one")
     assert person.user.password not in json.dumps(entry.changes)
@@ -269,6 +270,21 @@ def test_who_is_refused_is_noted_once_a_minute_and_page() -> None:
         assert client.get(list_url("accounts.user"), follow=True).status_code == 403
     (entry,) = entries(action="refused")
     assert entry.actor_id == person.user.pk
+
+
+def test_a_refusal_that_could_not_be_written_is_written_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = client_of(make_person("curious", is_staff=True))
+    client.raise_request_exception = False
+    url = f"{list_url('accounts.user')}a%00b/change/"
+    with monkeypatch.context() as patched:
+        patched.setattr(AuditEntry.objects, "create", Mock(side_effect=DatabaseError))
+        assert client.get(url).status_code == 500
+    for _ in range(2):
+        assert client.get(url).status_code in (302, 403)
+    (entry,) = entries(action="refused")
+    assert entry.object_id == "a\N{REPLACEMENT CHARACTER}b"
 
 
 def test_staff_refused_a_page_are_noted_with_what_they_wanted() -> None:

@@ -1,4 +1,4 @@
-"""Who may do what: owner, another user, nobody, and a disabled user, at every endpoint."""
+"""Who may do what: owner, another user, an administrator, nobody, a disabled user, everywhere."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ def cookie(user):
 ada, bob = (User.objects.get(email=f"{name}@example.org") for name in ("ada", "bob"))
 User.objects.filter(email="eve@example.org").delete()
 eve = User.objects.create_user("eve@example.org", "a long enough password", name="Eve")
+User.objects.filter(email="root@example.org").delete()
+root = User.objects.create_superuser("root@example.org", "a long enough password", name="Root")
 print(json.dumps({
+    "root": tokens.create(root, "tests")[1],
     "eve": tokens.create(eve, "tests")[1],
     "reader": tokens.create(ada, "reads", scopes=["read"])[1],
     "t": tokens.create(ada, "to be looked at")[0].external_id,
-    "sessions": {"ada": cookie(ada), "bob": cookie(bob), "eve": cookie(eve)},
+    "sessions": {"ada": cookie(ada), "bob": cookie(bob), "eve": cookie(eve), "root": cookie(root)},
 }))
 """
 CSRF = "a" * 32
@@ -168,9 +171,10 @@ def test_every_call_has_a_row() -> None:
 def test_anothers_and_missing_are_the_same(
     stack: Stack, ids: dict[str, str], made: dict[str, Any], wanted: Row
 ) -> None:
-    credentials = [session(made, "bob")]
+    # Root may do everything in the admin, and nothing more than Bob here.
+    credentials = [session(made, "bob"), session(made, "root")]
     if wanted in OWNED:
-        credentials.append(stack.people["bob"].headers)
+        credentials += [stack.people["bob"].headers, bearer(made["root"])]
     before = _rows(stack)
     for headers in credentials:
         _assert_alike(_ask(stack, headers, wanted, ids), _ask(stack, headers, wanted, MISSING))
@@ -184,7 +188,8 @@ def _assert_alike(foreign: Any, missing: Any, status: int = 404, code: str = "no
     assert foreign.status_code == missing.status_code
     assert foreign.content == missing.content
     own, theirs = dict(foreign.headers), dict(missing.headers)
-    own.pop("date"), theirs.pop("date")
+    for clock in ("date", "expires"):
+        own.pop(clock, None), theirs.pop(clock, None)
     assert own == theirs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -48,6 +49,14 @@ def test_every_method_of_every_view_is_in_it() -> None:
         view = match.func.cls  # type: ignore[attr-defined]
         answers = {name for name in view.http_method_names if hasattr(view, name)} - {"options"}
         assert answers == set(operations), path
+
+
+def test_every_field_stands_on_the_api_page() -> None:
+    parts = schema()["components"]["schemas"].values()
+    fields = {name for part in parts for name in part.get("properties", {})}
+    assert len(fields) > 30
+    told = set(re.findall(r"[`\"](\w+)[`\"]", API))
+    assert fields <= told, fields - told
 
 
 def test_operations_are_told_in_full() -> None:

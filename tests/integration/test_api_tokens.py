@@ -223,7 +223,10 @@ class TestRotation:
     def test_it_is_possible_at_the_limit(self, people: People) -> None:
         for number in range(tokens.MAX_LIVE - 1):
             tokens.create(people.owner.user, f"t{number}")
+        both = self.rotate(people.owner, people.owner.token.external_id, overlap_s=60)
+        assert (both.status_code, code_of(both)) == (409, "too_many_api_tokens")
         assert self.rotate(people.owner, people.owner.token.external_id).status_code == 201
+        assert tokens.live(people.owner.user).count() == tokens.MAX_LIVE
 
     @pytest.mark.django_db(transaction=True)
     def test_of_two_at_once_one_wins(self) -> None:

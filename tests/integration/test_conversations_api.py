@@ -217,16 +217,18 @@ def test_administrators_see_when_and_how_many_and_no_text(people: People) -> Non
     make_thread(people.other.user, 3)
     pages = [
         "/admin/conversations/conversation/",
-        f"/admin/conversations/conversation/?q={row.pk}",
+        f"/admin/conversations/conversation/?q={external_id('c', row.pk)}",
         f"/admin/conversations/conversation/{row.pk}/change/",
         "/admin/conversations/message/",
-        f"/admin/conversations/message/?q={row.pk}",
+        f"/admin/conversations/message/?q={external_id('m', message.pk)}",
         f"/admin/conversations/message/{message.pk}/change/",
     ]
     for page in pages:
         answer = client.get(page)
         assert answer.status_code == 200, page
-        assert str(row.pk) in answer.text
+        of_message = "/message/" in page
+        shown = external_id("m", message.pk) if of_message else external_id("c", row.pk)
+        assert shown in answer.text
         assert people.owner.user.email in answer.text
         assert PLANTED not in answer.text
         assert 'name="_save"' not in answer.text

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
+import uvicorn
+from django.conf import settings
 from django.db import OperationalError
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import path
+from django.utils import translation
 
 from accounts import live
+from accounts.aio import in_database
 from accounts.ids import new_id
 from accounts.live import LiveCredential
 from chatproject import handler
-from generation.gateway import closing
+from generation.gateway import closing, stream
 from generation.gateway import hub as hub_room
+from generation.gateway.hub import Hub
 from generation.gateway.process import close_hub, hub
-from generation.open_connections import OpenConnections, Why
+from generation.open_connections import OPEN, OpenConnections, Why
+from generation.run_response import StreamPlan
+from generation.token_log.tasks import end_task
+from tests.phone import Connection
 
 Message = dict[str, Any]
 
@@ -79,13 +91,168 @@ async def test_nothing_is_closed_for_a_while_when_nobody_can_be_asked(
         # And it goes on: what ends later is closed as soon as it can be asked about.
         monkeypatch.setattr(closing, "BLIND_S", 60.0)
         monkeypatch.setattr(live, "ended", lambda wanted: set(wanted))
+        connections.enter(credential, "stream", closed.append)
         while closed[-1] is not Why.SIGNED_OUT:
             await asyncio.sleep(0.01)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await end_task(task)
+    assert closed == [Why.UNKNOWN, Why.SIGNED_OUT], "each is asked once, however long it takes"
     assert asked[0] == [credential]
     assert credential.key not in caplog.text
     assert credential.key not in repr(credential)
+
+
+@pytest.fixture
+def hang() -> Iterator[Callable[..., Any]]:
+    """A question to a PostgreSQL that takes it and never answers."""
+    over = threading.Event()
+    yield lambda *_: over.wait(60)
+    over.set()
+
+
+async def test_everything_is_closed_where_the_question_hangs(
+    monkeypatch: pytest.MonkeyPatch, hang: Callable[..., Any]
+) -> None:
+    closed, connections = list[Why](), OpenConnections()
+    connections.enter(LiveCredential(new_id(), "session", "k" * 32), "stream", closed.append)
+    monkeypatch.setattr(live, "ended", hang)
+    monkeypatch.setattr(closing, "CHECK_S", 0.01)
+    monkeypatch.setattr(closing, "ANSWER_S", 0.05)
+    monkeypatch.setattr(closing, "BLIND_S", 0.2)
+    task = asyncio.create_task(closing.close_ended_forever(connections))
+    async with asyncio.timeout(30):
+        while not closed:
+            await asyncio.sleep(0.01)
+    await end_task(task)
+    assert closed == [Why.UNKNOWN]
+
+
+async def test_the_question_does_not_stand_in_line_behind_requests(
+    monkeypatch: pytest.MonkeyPatch, hang: Callable[..., Any]
+) -> None:
+    """Anybody can fill the threads of the requests, with API tokens that are none."""
+    closed, connections = list[Why](), OpenConnections()
+    connections.enter(LiveCredential(new_id(), "session", "k" * 32), "stream", closed.append)
+    monkeypatch.setattr(live, "ended", set)
+    requests = [asyncio.create_task(in_database(hang)) for _ in range(settings.DATABASE_POOL_SIZE)]
+    try:
+        await asyncio.sleep(0)
+        await closing.close_ended(connections)
+        assert closed == [Why.SIGNED_OUT]
+        assert not any(request.done() for request in requests)
+    finally:
+        for request in requests:
+            await end_task(request)
+
+
+# --- a client that does not read ------------------------------------------------------------------
+
+
+class Unread:
+    """A connection whose client stops reading after some messages, and never leaves."""
+
+    def __init__(self, taken: int) -> None:
+        self.messages: list[Any] = []
+        self.full = asyncio.Event()
+        self._taken = taken
+
+    async def send(self, message: Any) -> None:
+        if len(self.messages) >= self._taken:
+            self.full.set()
+            await asyncio.Event().wait()
+        self.messages.append(message)
+
+    async def receive(self) -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+
+def _close(made: Hub) -> None:
+    OPEN.close_all(Why.SIGNED_OUT)
+
+
+@pytest.mark.parametrize("end", [_close, Hub.drain])
+@pytest.mark.parametrize("taken", [0, 1, 2])
+async def test_a_stream_ends_though_its_client_does_not_read(
+    monkeypatch: pytest.MonkeyPatch, end: Callable[[Hub], Any], taken: int
+) -> None:
+    """Wherever it stands: in its head, at its first event, at any other."""
+    monkeypatch.setattr(stream, "CLOSE_S", 0.05)
+    client, made = Unread(taken), await hub()
+    credential = LiveCredential(new_id(), "session", "k" * 32)
+    plan = StreamPlan(f"g_{new_id().hex}", 0, b"{}", "none", credential)
+    writing = asyncio.create_task(stream.write_stream(made, plan, client.receive, client.send))
+    try:
+        async with asyncio.timeout(30):
+            while not (made.open_streams or client.full.is_set()):
+                await asyncio.sleep(0.01)
+            for viewer in made._feeds[plan.run].viewers if taken == 2 else ():
+                viewer.say(b": one more\n\n")
+            await client.full.wait()
+            assert OPEN.credentials() == [credential]
+            end(made)
+            await writing
+        assert OPEN.credentials() == []
+        assert made.open_streams == 0
+        assert len(client.messages) == taken, "nothing is written after the end"
+    finally:
+        await end_task(writing)
+        await close_hub()
+
+
+@pytest.fixture
+async def narrow_server() -> AsyncIterator[tuple[str, StreamPlan]]:
+    """uvicorn itself, with next to no room in the kernel; it writes the stream of this plan."""
+    plan = StreamPlan(
+        f"g_{new_id().hex}", 0, b"{}", "none", LiveCredential(new_id(), "session", "k" * 32)
+    )
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await stream.write_stream(await hub(), plan, receive, send)
+
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    listening.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None))
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/", plan
+    finally:
+        server.should_exit = server.force_exit = True
+        await serving
+        listening.close()
+        await close_hub()
+
+
+async def test_a_connection_that_is_not_read_is_cut(
+    narrow_server: tuple[str, StreamPlan],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(stream, "CLOSE_S", 0.5)
+    monkeypatch.setattr(closing, "CHECK_S", 0.05)
+    monkeypatch.setattr(live, "ended", lambda _: set())
+    url, plan = narrow_server
+    made = await hub()
+    async with asyncio.timeout(60):
+        client = await Connection.open("GET", url, {}, receive_buffer_bytes=2_048)
+        while not made.open_streams:
+            await asyncio.sleep(0.01)
+        (viewer,) = made._feeds[plan.run].viewers
+        for frame in (b": early\n" * 100_000, b": held back\n"):
+            viewer.say(frame)
+            while viewer.extra:  # not taken yet
+                await asyncio.sleep(0.01)
+        monkeypatch.setattr(live, "ended", set)
+        while made.open_streams:
+            await asyncio.sleep(0.01)
+        assert OPEN.credentials() == []
+        body = await client.body()
+        assert not client.ended, "it was cut"
+        await client.drop()
+    assert body.endswith(b": early\n"), "and nothing after what was on its way"
+    actions = [getattr(record, "action", "") for record in caplog.records]
+    assert (actions.count("credentials_ended"), actions.count("stream_cut")) == (1, 1)
 
 
 def test_who_enters_and_leaves_is_counted() -> None:
@@ -128,3 +295,58 @@ async def test_a_body_that_takes_too_long(monkeypatch: pytest.MonkeyPatch, chunk
         await handler.GatewayHandler()(scope, receive, send)
     assert said[0]["status"] == 408
     assert json.loads(said[1]["body"])["error"]["code"] == "body_too_slow"
+
+
+# --- Django in a thread ---------------------------------------------------------------------------
+
+
+def _whose_thread(request: HttpRequest) -> HttpResponse:
+    """Names the thread, and the language that the request before may have left."""
+    language = translation.get_language()
+    translation.activate("de")
+    return HttpResponse(f"{threading.get_ident()} {language}")
+
+
+def _streams(request: HttpRequest) -> StreamingHttpResponse:
+    return StreamingHttpResponse(iter([b"a", b"b"]))
+
+
+urlpatterns = [path("thread", _whose_thread), path("streams", _streams)]
+
+
+async def _asked(asked: handler.GatewayHandler, path: str) -> list[Any]:
+    said: list[Any] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"host", b"testserver")],
+    }
+    async with asyncio.timeout(30):
+        await asked(scope, receive, send)
+    return said
+
+
+@pytest.mark.urls(__name__)
+async def test_threads_are_used_again_and_nothing_is_left_in_them(settings: Any) -> None:
+    settings.WEB_THREADS, settings.MIDDLEWARE = 2, []
+    asked = handler.GatewayHandler()
+    answers = [(await _asked(asked, "/thread"))[1]["body"].split() for _ in range(6)]
+    assert len({thread for thread, _ in answers}) <= 2
+    assert {language for _, language in answers} == {settings.LANGUAGE_CODE.encode()}
+
+
+@pytest.mark.urls(__name__)
+async def test_a_view_cannot_stream(settings: Any) -> None:
+    """It would hold up every stream of the process; what streams is a run."""
+    settings.MIDDLEWARE = []
+    with pytest.raises(RuntimeError, match="/streams: only a run may stream"):
+        await _asked(handler.GatewayHandler(), "/streams")

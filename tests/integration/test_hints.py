@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
+import redis
 from channels.layers import channel_layers
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 from redis.exceptions import RedisError
@@ -32,6 +38,7 @@ from generation.stop import request_stop
 from generation.switching import switch
 from tests.integration import tree_room
 from tests.people import make_person
+from tests.stack import ROOT
 
 CHANGED, GONE = "conversation_changed", "conversation_gone"
 
@@ -256,3 +263,34 @@ def _until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < until_s
         time.sleep(0.01)
+
+
+_SAY_AND_END = """
+import django
+django.setup()
+import uuid
+from accounts import hints
+from redis.connection import Connection
+
+slowly = Connection.connect
+def connect(self):  # the thread is in the middle of it when the process ends
+    import time
+    time.sleep(0.3)
+    return slowly(self)
+Connection.connect = connect
+hints.hint(uuid.UUID(int=7), "conversation_changed", conversation=uuid.UUID(int=8))
+"""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_that_ends_sends_what_it_has_said() -> None:
+    """And ends: a thread frozen with a lock in its hands would keep it for ever."""
+    with redis.Redis.from_url(settings.REDIS_URL, protocol=2) as client, client.pubsub() as heard:
+        heard.subscribe(hints.channel_of(UUID(int=7)))
+        heard.get_message(timeout=30)
+        environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "chatproject.settings"}
+        command = [sys.executable, "-c", _SAY_AND_END]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=100)
+        message = heard.get_message(timeout=30)
+    assert message is not None
+    assert hints.decode(message["data"])[1]["kind"] == "conversation_changed"

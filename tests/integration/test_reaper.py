@@ -9,15 +9,17 @@ from datetime import timedelta
 import pytest
 from django.conf import settings
 from django.db import connections
+from django.db.models import F
 from django.utils import timezone
 from redis import Redis
 
+from accounts.ids import external_id
 from accounts.models import User
 from conversations import services
 from conversations.content import plain_text, text_content
-from conversations.models import Message
+from conversations.models import Conversation, Message
 from conversations.sealed import open_parts
-from generation import reaper, runs
+from generation import deletion, reaper, runs
 from generation.events import Event, encode_data
 from generation.models import Model, Pool, Run
 from generation.payloads import start_data
@@ -30,6 +32,7 @@ from tests.people import make_person
 pytestmark = pytest.mark.django_db(transaction=True)
 
 POOL = "reaped"
+AGO = timedelta(minutes=1)
 
 
 @pytest.fixture(autouse=True)
@@ -299,3 +302,25 @@ def test_a_run_that_is_gone_ends_nothing(owner: User) -> None:
     claim = runs._claim_of(run.id)
     Run.objects.all().delete()
     assert runs.finish(claim, runs.Outcome("stop", "one", 3)) is None
+
+
+@pytest.mark.parametrize("status", ["queued", "running"])
+def test_a_delete_that_died_before_it_stopped_its_runs(
+    owner: User, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    run = _run(owner, status=status)
+    name = external_id("c", run.conversation_id)
+
+    def die(_run: Run) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(deletion, "stop_run", die)
+    with pytest.raises(SystemExit):
+        deletion.delete(owner, name, None)
+    assert reaper.stop_deleted() == 0, "the delete itself may still be at it"
+    Conversation.objects.filter(id=run.conversation_id).update(deleted_at=F("deleted_at") - AGO)
+    assert reaper.stop_deleted() == 1
+    run.refresh_from_db()
+    assert run.stop_requested_at is not None
+    assert run.finish == ("user_stopped" if status == "queued" else "")
+    assert reaper.stop_deleted() == 0

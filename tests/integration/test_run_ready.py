@@ -86,7 +86,10 @@ class Started:
         """Process ids of its children by the words that tell them apart."""
         found: dict[str, int] = {}
         for pid in children_of(self.process.pid):
-            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            except OSError:  # ended since it was listed, as they all do at a restart
+                continue
             for word in ("uvicorn", "gpu.demo", "chores", "beat"):
                 if word in words:
                     found[word] = pid

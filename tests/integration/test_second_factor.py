@@ -7,14 +7,25 @@ import hmac
 import re
 import struct
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from allauth.mfa.models import Authenticator
+from cryptography.hazmat.primitives.asymmetric import ec
 from django.conf import settings as django_settings
+from django.contrib.sessions.models import Session
 from django.core import mail
 from django.core.management import CommandError, call_command
 from django.test import Client, override_settings
+from fido2.cose import ES256
+from fido2.utils import websafe_encode
+from fido2.webauthn import (
+    AttestationObject,
+    AttestedCredentialData,
+    AuthenticatorData,
+    CollectedClientData,
+)
 
 from accounts import keys, passwords
 from accounts.models import User
@@ -126,6 +137,31 @@ class TestTurningOn:
         assert len(stored) == 2  # the app, and recovery codes with it
         assert not any(secret in text for text in stored)
         assert mail.outbox[-1].to == [owner.user.email]
+
+    @pytest.mark.parametrize(
+        ("problem", "status"), [(keys.KeyDestroyed, 409), (keys.KeysUnavailable, 503)]
+    )
+    def test_without_a_key_nothing_is_turned_on_and_a_page_says_so(
+        self,
+        owner: Person,
+        monkeypatch: pytest.MonkeyPatch,
+        problem: type[Exception],
+        status: int,
+    ) -> None:
+        client = client_of(owner)
+        prove(client)
+        page = client.get(ACTIVATE).content.decode()
+        found = re.search(r'<code class="secret">([A-Z2-7]+)</code>', page)
+        assert found
+
+        def fail(owner_id: object) -> None:
+            raise problem("no key")
+
+        monkeypatch.setattr(keys, "for_sealing", fail)
+        answer = client.post(ACTIVATE, {"code": totp(found.group(1))})
+        assert answer.status_code == status
+        assert "This cannot be done now" in answer.content.decode()
+        assert not Authenticator.objects.exists()
 
     def test_another_s_row_opens_nothing(self, owner: Person) -> None:
         """A secret that is moved to another person's row is no secret of theirs."""
@@ -324,3 +360,74 @@ def test_the_pages_are_for_people_who_are_signed_in(owner: Person) -> None:
             assert answer.headers["Location"].startswith(SIGN_IN), url
     for url in (SECURITY, f"{SECURITY}webauthn/", "/accounts/"):
         assert client_of(owner).get(url).status_code == 200
+
+
+def make_passkey(person: Person) -> None:
+    """A row as a browser would have made it."""
+    public = ec.generate_private_key(ec.SECP256R1()).public_key()
+    key = ES256.from_cryptography_key(public)  # type: ignore[no-untyped-call]
+    made = AttestedCredentialData.create(b"\0" * 16, b"id", key)
+    flags = AuthenticatorData.FLAG.UP | AuthenticatorData.FLAG.AT
+    attested = AttestationObject.create(
+        "none", AuthenticatorData.create(b"\0" * 32, flags, 0, made), {}
+    )
+    client = CollectedClientData.create("webauthn.create", b"challenge", "https://example.org")
+    credential = {
+        "id": websafe_encode(b"id"),
+        "rawId": websafe_encode(b"id"),
+        "type": "public-key",
+        "response": {
+            "clientDataJSON": websafe_encode(client),
+            "attestationObject": websafe_encode(attested),
+        },
+        "clientExtensionResults": {},
+    }
+    data = {"name": "key", "credential": credential}
+    Authenticator.objects.create(user=person.user, type="webauthn", data=data)
+
+
+PASSKEY_SIGN_IN = f"{SECURITY}webauthn/login/"
+
+
+class TestMadeUpPasskeys:
+    """What anybody can post before anybody knows them."""
+
+    @pytest.mark.parametrize(
+        "credential", ["[" * 100_000, "[" * 16_000, "1" * 5000, "{" * 200, "[" * 900 + "]" * 900]
+    )
+    def test_they_are_only_wrong_at_every_door(self, owner: Person, credential: str) -> None:
+        turn_on(owner)
+        make_passkey(owner)
+        inside = client_of(owner)
+        prove(inside)
+        doors = [
+            (Client(), PASSKEY_SIGN_IN),
+            (begun(owner), SECOND_STEP),
+            (inside, f"{SECURITY}webauthn/reauthenticate/"),
+            (inside, f"{SECURITY}webauthn/add/"),
+        ]
+        for client, door in doors:
+            answer = client.post(door, {"credential": credential, "name": "key"})
+            assert answer.status_code in (200, 302), door
+            assert credential[:100] not in answer.content.decode()
+
+    @pytest.fixture(autouse=True)
+    def one_window(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All that is counted falls into the same five minutes."""
+        now = time.time()
+        monkeypatch.setattr("django_ratelimit.core.time", SimpleNamespace(time=lambda: now))
+
+    def test_each_counts_whatever_it_holds(self) -> None:
+        form = {"credential": "{"}
+        tries = [Client().post(PASSKEY_SIGN_IN, form).status_code for _ in range(61)]
+        assert tries[-2:] == [302, 429]
+
+    def test_nobody_makes_sessions_without_end(self) -> None:
+        headers = {"X-Requested-With": "XMLHttpRequest"}
+        for _ in range(70):
+            answer = Client().get(PASSKEY_SIGN_IN, headers=headers)
+        assert answer.status_code == 429
+        assert Client().head(PASSKEY_SIGN_IN, headers=headers).status_code == 429
+        assert Session.objects.count() == 60
+        elsewhere = Client().get(PASSKEY_SIGN_IN, headers=headers, REMOTE_ADDR="192.0.2.9")
+        assert elsewhere.status_code == 200

@@ -23,12 +23,14 @@ from generation.gateway.socket import SocketConsumer
 from generation.gateway.socket_frames import MAX_FRAME_BYTES
 from generation.open_connections import OPEN, Why
 from tests.integration import tree_room
-from tests.integration.live_people import LivePerson, live_people
+from tests.integration.live_people import LivePerson, change, live_people
 from tests.people import Person, bearer, make_person
 from tests.phone import Connection, call, get_run, post_message, stop
 from tests.sockets import Socket
 from tests.stack import Process, Stack, directive
 
+READS = "UPDATE accounts_apitoken SET scopes = '{read}' WHERE user_id = %(user)s"
+WRITES = "UPDATE accounts_apitoken SET scopes = '{read,write}' WHERE user_id = %(user)s"
 MISSING = "g_" + "0" * 32
 WRONG_KINDS = [MISSING, "", "x", "c_" + "0" * 32, "g_" + "A" * 32, "g_%00", "\u0000", "x" * 3_000]
 
@@ -46,8 +48,10 @@ def people(stack: Stack) -> dict[str, LivePerson]:
             "signed_out": "DELETE FROM django_session WHERE session_key = %(session)s",
             "one_time": """UPDATE accounts_user SET preferences = '{"password_is_temporary": true}'
                            WHERE id = %(user)s""",
-            "reader": "UPDATE accounts_apitoken SET scopes = '{read}' WHERE user_id = %(user)s",
+            "reader": READS,
             "crowd": "",
+            "root": """UPDATE accounts_user SET is_staff = true, is_superuser = true
+                       WHERE id = %(user)s""",
         },
     )
 
@@ -193,11 +197,12 @@ async def test_other_addresses_have_no_socket(stack: Stack) -> None:
 # --- what -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["crowd", "root"])
 async def test_anothers_run_and_a_missing_one_are_the_same(
-    stack: Stack, run: dict[str, Any], people: dict[str, LivePerson]
+    stack: Stack, run: dict[str, Any], people: dict[str, LivePerson], name: str
 ) -> None:
-    bob = stack.people["bob"]
-    async with Socket.open(stack.webs[0].url, token=bob.token) as socket:
+    """Also for an administrator, who may do more in the admin only."""
+    async with Socket.open(stack.webs[0].url, token=people[name].token) as socket:
         for kind in ("watch", "stop"):
             answers = []
             for asked in (run["id"], MISSING, *WRONG_KINDS):
@@ -228,6 +233,13 @@ async def test_a_token_that_may_only_read_stops_nothing(
         await socket.say(type="watch", run=MISSING)
         await socket.until(lambda s: len(s.events("refused")) == 2)
         assert socket.events("refused")[1]["data"]["error"]["code"] == "not_found"
+        # What it may do is edited while it is open, to and fro.
+        for statement, code in ((WRITES, "not_found"), (READS, "insufficient_scope")):
+            await asyncio.to_thread(change, stack, people["reader"], statement)
+            socket.frames.clear()
+            await socket.say(type="stop", run=MISSING)
+            await socket.until(lambda s: s.events("refused"))
+            assert socket.events("refused")[0]["data"]["error"]["code"] == code
 
 
 # --- hostile clients ------------------------------------------------------------------------------

@@ -17,6 +17,11 @@ from generation.token_log.push import PushedRun, decode_push, encode_push
 from tests.phone import Frame, FrameParser, Phone
 
 RUN = "g_" + "7" * 32
+DONE = {
+    "finish": "stop",
+    "usage": {"prompt_tokens": 3, "cached_tokens": 0, "output_tokens": 1},
+    "active_leaf": "m_" + "7" * 32,
+}
 STEPS = ("push", "lose", "tell", "again", "snapshot", "read")
 
 
@@ -32,7 +37,8 @@ class Log:
         return self.events[-1].seq if self.events else 0
 
     def append(self, name: str, text: str, jump: int = 1) -> Event:
-        event = Event(self.last_seq + jump, name, encode_data({"text": text}))
+        data = DONE if name == "done" else {"text": text}
+        event = Event(self.last_seq + jump, name, encode_data(data))
         self.events.append(event)
         return event
 

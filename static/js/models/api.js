@@ -42,7 +42,8 @@ export class Api {
     return this.#json(`/conversations?${query}`)
   }
 
-  conversation(id, { before = null, limit = 100 } = {}) {
+  // What opens is a few screens long, so that it is there at once; who goes on up gets more at a time.
+  conversation(id, { before = null, limit = before ? 100 : 50 } = {}) {
     const query = new URLSearchParams({ limit: String(limit) })
     if (before) query.set("before", before)
     return this.#json(`/conversations/${encodeURIComponent(id)}?${query}`, { tagged: true })

@@ -1,6 +1,6 @@
 /** Choosing what the server takes for the active branch, and reading it. */
 
-// Pages read to find where another version joins the thread shown: 2,000 messages.
+// Pages read to find where another version joins the thread shown: nearly 2,000 messages.
 const MAX_PAGES = 20
 
 /** @returns {Promise<boolean>} false for a reply that is still being written: it cannot be chosen yet */

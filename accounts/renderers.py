@@ -1,0 +1,30 @@
+"""JSON as the API writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from rest_framework.renderers import JSONRenderer
+
+
+class FastJSONRenderer(JSONRenderer):
+    """DRF's, written by orjson: a page of a long thread is 100 KB, and took 2 ms of a web process.
+
+    What orjson does not know, DRF's encoder does, as before; so does an indent that was asked for.
+    """
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if data is None:
+            return b""
+        if self.get_indent(accepted_media_type or "", renderer_context or {}) is not None:
+            return super().render(data, accepted_media_type, renderer_context)
+        # DRF writes times of its own fields with a Z; the encoder goes on doing that.
+        encoder = self.encoder_class()
+        return orjson.dumps(data, encoder.default, orjson.OPT_PASSTHROUGH_DATETIME)
