@@ -18,6 +18,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from chatproject import demo_model, openmp, vllm_setup
+from chatproject.commands import (
+    CELERY,
+    WORKER,
+    gpu_worker_environment,
+    gpu_worker_module,
+    web_module,
+)
 from chatproject.console import Console
 from chatproject.embedded import EmbeddedPostgres, EmbeddedValkey, SetupProblem
 from chatproject.embedded.homes import HomeLock, make_home
@@ -54,13 +61,7 @@ WORKER_GRACE_S = "3"
 WORKER_STOP = (StopStep(signal.SIGTERM, 12.0), StopStep(signal.SIGQUIT, 5.0))
 # vLLM ends its own processes, in up to 20 s; its keeper then looks after what is left.
 KEEPER_STOP = (StopStep(signal.SIGTERM, 45.0),)
-# Quiet: their banners say on twenty lines what this file says.
-CELERY = ("celery", "--quiet", "-A", "chatproject")
-# Workers do not look for each other: that costs a second at the start and nothing here needs it.
-WORKER = (*CELERY, "worker", "--without-gossip", "--without-mingle", "--without-heartbeat")
-# Further connections get 503 at once, before the process runs out of files or memory.
-CONNECTIONS_MAX = "4000"
-# uvicorn itself gives open answers 10 s.
+# uvicorn itself gives open answers 10 s (GRACE_S).
 WEB_STOP = (StopStep(signal.SIGTERM, 14.0),)
 
 
@@ -123,9 +124,7 @@ class Run:
             # Links in mails; and the mails themselves, where no mail server is named.
             "SITE_URL": os.environ.get("SITE_URL") or self._options.address,
             "EMAIL_ON_CONSOLE": os.environ.get("EMAIL_ON_CONSOLE") or "1",
-            "GPU_POOL": POOL,
-            "GPU_REPLICA": REPLICA,
-            "CELERY_CUSTOM_WORKER_POOL": "generation.worker.pool:TaskPool",
+            **gpu_worker_environment(POOL, REPLICA),
             "WORKER_GRACE_S": os.environ.get("WORKER_GRACE_S") or WORKER_GRACE_S,
             # On a laptop as root Celery's warning is true and of no use; in production nobody is.
             "PYTHONWARNINGS": "ignore:You're running the worker with superuser",
@@ -295,8 +294,7 @@ class Run:
             self._supervisor.add(command, WORKER_STAGE)
 
     def _gpu_worker(self) -> Command:
-        arguments = ["-P", "custom", "-c", str(self._options.slots), "-Q", f"gpu.{POOL}"]
-        return self._product("gpu", [*WORKER, *arguments, "-n", f"gpu-{REPLICA}@%h"])
+        return self._product("gpu", gpu_worker_module(POOL, self._options.slots, f"gpu-{REPLICA}"))
 
     def _other_workers(self) -> Iterator[Command]:
         chores = ["-P", "threads", "-c", "2", "-Q", "chores", "-n", "chores@%h"]
@@ -308,15 +306,7 @@ class Run:
     def _web_processes(self) -> Iterator[Command]:
         for index, port in enumerate(self._options.ports, start=1):
             name = "web" if len(self._options.ports) == 1 else f"web {index}"
-            address = ["--host", self._options.host, "--port", str(port)]
-            rest = ["--no-access-log", "--no-proxy-headers", "--timeout-graceful-shutdown", "10"]
-            rest += ["--limit-concurrency", CONNECTIONS_MAX]
-            # A larger frame is not even read; and a compressor for each socket would cost more
-            # memory than all the rest of it.
-            rest += ["--ws-max-size", "4096", "--ws-per-message-deflate", "false"]
-            command = self._product(
-                name, ["uvicorn", "chatproject.asgi:application", *address, *rest]
-            )
+            command = self._product(name, web_module(self._options.host, port))
             command.stop_steps = WEB_STOP
             command.many_files = True
             yield command

@@ -26,6 +26,7 @@ import psycopg
 import redis
 from psycopg import sql
 
+from chatproject.commands import gpu_worker_environment, gpu_worker_module, web_module
 from chatproject.embedded import processes
 from chatproject.embedded.ports import free_port
 
@@ -197,12 +198,7 @@ class Stack:
 
     def start_web(self, port: int = 0, env: Mapping[str, str] | None = None) -> Process:
         port = port or free_port()
-        command = [
-            *("-m", "uvicorn", "chatproject.asgi:application", "--host", "127.0.0.1"),
-            *("--port", str(port), "--no-access-log", "--no-proxy-headers"),
-            *("--timeout-graceful-shutdown", "10"),
-            *("--ws-max-size", "4096", "--ws-per-message-deflate", "false"),
-        ]
+        command = ["-m", *web_module("127.0.0.1", port)]
         web = self._spawn(f"web-{port}", command, {**self.env, **(env or {})}, port)
         self.webs.append(web)
         return web
@@ -212,16 +208,8 @@ class Stack:
     ) -> Process:
         number = len(self.workers) + 1
         replica = f"{pool}-{number}"
-        command = [
-            *("-m", "celery", "-A", "chatproject", "worker", "-P", "custom", "-c", str(slots)),
-            *("--without-gossip", "--without-mingle", "--without-heartbeat"),
-            *("-Q", f"gpu.{pool}", "-n", f"gpu-{number}@%h", "--loglevel", "INFO"),
-        ]
-        own = {
-            "GPU_POOL": pool,
-            "GPU_REPLICA": replica,
-            "CELERY_CUSTOM_WORKER_POOL": "generation.worker.pool:TaskPool",
-        }
+        command = ["-m", *gpu_worker_module(pool, slots, f"gpu-{number}"), "--loglevel", "INFO"]
+        own = gpu_worker_environment(pool, replica)
         worker = self._spawn(f"worker-{number}", command, {**self.env, **own, **(env or {})})
         worker.replica = replica
         self.workers.append(worker)

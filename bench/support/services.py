@@ -1,8 +1,9 @@
-"""PostgreSQL, Valkey and web processes of a bench's own, on free ports of 127.0.0.1.
+"""PostgreSQL, Valkey, web processes and GPU workers of a bench's own, on free ports of 127.0.0.1.
 
     with Services() as services:
         services.set_up_django()            # from here on, the product's own modules can be used
         web = services.start_web()
+        worker = services.start_worker("sim", 60)
 
 Everything ends with the bench, whatever ends it, and leaves nothing behind.
 """
@@ -18,12 +19,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import psycopg
+
+from chatproject.commands import (
+    APPLICATION,
+    gpu_worker_environment,
+    gpu_worker_module,
+    web_module,
+)
 from chatproject.embedded import EmbeddedPostgres, EmbeddedValkey, processes
 from chatproject.embedded.ports import free_port
 from chatproject.embedded.processes import StopStep
@@ -34,23 +43,48 @@ _STOP = (StopStep(signal.SIGTERM, 15.0), StopStep(signal.SIGKILL, 5.0))
 
 
 @dataclass(frozen=True, slots=True)
-class Web:
-    """One web process."""
+class Process:
+    """One process of the product; its output is in `log`."""
 
+    name: str
     popen: subprocess.Popen[bytes]
-    port: int
     log: Path
 
     @property
     def pid(self) -> int:
         return self.popen.pid
 
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Raises RuntimeError, with its last words, where it ends first or takes too long."""
+        ended = False
+
+        def decided() -> bool:
+            nonlocal ended
+            ended = processes.has_ended(self.popen)
+            return ended or condition()
+
+        if not processes.wait_until(decided, PATIENCE_S) or ended:
+            tail = self.log.read_text(errors="replace")[-4000:]
+            raise RuntimeError(f"{self.name}: waited in vain for {what}\n{tail}")
+
+
+@dataclass(frozen=True, slots=True)
+class Web(Process):
+    """One web process."""
+
+    port: int
+
 
 class Services:
-    """The data services, and the environment in which the product finds them."""
+    """The data services, and the environment in which the product finds them.
 
-    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+    `durable`: PostgreSQL syncs what it commits to disk, as in production; where a bench times what
+    is written.
+    """
+
+    def __init__(self, env: Mapping[str, str] | None = None, *, durable: bool = False) -> None:
         self.env: dict[str, str] = dict(env or {})
+        self._durable = durable
         self._exit = ExitStack()
 
     def __enter__(self) -> Self:
@@ -67,8 +101,11 @@ class Services:
     def _start(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="hearth-bench-"))
         self._exit.callback(shutil.rmtree, self.directory, ignore_errors=True)
-        postgres = self._exit.enter_context(EmbeddedPostgres.temporary())
-        valkey = self._exit.enter_context(EmbeddedValkey.temporary())
+        self.directory.chmod(0o711)  # PostgreSQL's user must be able to pass
+        self.postgres = postgres = self._exit.enter_context(
+            EmbeddedPostgres(self.directory, durable=self._durable)
+        )
+        self.valkey = valkey = self._exit.enter_context(EmbeddedValkey.temporary())
         static = self.directory / "static"
         static.mkdir()
         own = {
@@ -82,6 +119,20 @@ class Services:
         }
         self.env = {**own, **self.env}
 
+    @property
+    def postgres_pid(self) -> int:
+        return self._pid(self.postgres)
+
+    @property
+    def valkey_pid(self) -> int:
+        return self._pid(self.valkey)
+
+    @staticmethod
+    def _pid(service: EmbeddedPostgres | EmbeddedValkey) -> int:
+        if service.process is None:
+            raise RuntimeError("it is not running")
+        return service.process.pid
+
     def set_up_django(self) -> None:
         """Django in this process, with both databases migrated."""
         os.environ.update(self.env)
@@ -92,25 +143,70 @@ class Services:
         call_command("migrate", verbosity=0)
         call_command("migrate", "keystore", database="keys", verbosity=0)
 
-    def start_web(self) -> Web:
+    def start_web(self, application: str = APPLICATION, probe: str = "/readyz") -> Web:
         """A web process as production runs it; it answers when this returns."""
-        port, log = free_port(), self.directory / "web.log"
-        command = [
-            *(sys.executable, "-m", "uvicorn", "chatproject.asgi:application"),
-            *("--host", "127.0.0.1", "--port", str(port), "--no-access-log"),
-        ]
+        port = free_port()
+        log, popen = self._spawn(f"web-{port}", web_module("127.0.0.1", port, application))
+        processes.raise_file_limit(popen.pid)
+        web = Web(f"web process {port}", popen, log, port)
+        web.wait_until(lambda: _answers(port, probe), "an answer")
+        return web
+
+    def start_worker(self, pool: str, slots: int) -> Process:
+        """A GPU worker with its engine; the pool's queue is built and served when this returns."""
+        replica = f"{pool}-1"
+        module = gpu_worker_module(pool, slots, f"gpu-{replica}")
+        log, popen = self._spawn(f"worker-{pool}", module, gpu_worker_environment(pool, replica))
+        worker = Process(f"worker of {pool}", popen, log)
+        worker.wait_until(lambda: self._serves(replica), "a healthy replica")
+        return worker
+
+    def spawn(self, name: str, module: list[str]) -> tuple[Path, subprocess.Popen[bytes]]:
+        """A module of ours in a process of its own that talks over its standard input and output;
+        what it says on standard error is in the file.
+        """
+        log = self.directory / f"{name}.log"
+        with log.open("ab") as err:
+            popen = processes.spawn(
+                [sys.executable, "-m", *module],
+                cwd=ROOT,
+                env={**os.environ, **self.env},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=err,
+            )
+        self._exit.callback(_end, popen)
+        processes.raise_file_limit(popen.pid)
+        return log, popen
+
+    def _spawn(
+        self, name: str, module: list[str], more: Mapping[str, str] | None = None
+    ) -> tuple[Path, subprocess.Popen[bytes]]:
+        log = self.directory / f"{name}.log"
+        env = {**os.environ, **self.env, "PYTHONUNBUFFERED": "1", **(more or {})}
         with log.open("ab") as out:
-            popen = processes.spawn(command, cwd=ROOT, env={**os.environ, **self.env}, stdout=out)
+            argv = [sys.executable, "-m", *module]
+            popen = processes.spawn(argv, cwd=ROOT, env=env, stdout=out)
         self._exit.callback(processes.stop, popen, _STOP)
-        if not processes.wait_until(lambda: _answers(port), PATIENCE_S):
-            raise RuntimeError(f"the web process does not answer:\n{log.read_text()[-4000:]}")
-        return Web(popen, port, log)
+        return log, popen
+
+    def _serves(self, replica: str) -> bool:
+        query = "SELECT 1 FROM generation_replica WHERE name = %s AND healthy"
+        with psycopg.connect(self.env["DATABASE_URL"]) as connection:
+            return connection.execute(query, [replica]).fetchone() is not None
 
 
-def _answers(port: int) -> bool:
+def _end(popen: subprocess.Popen[bytes]) -> None:
+    processes.stop(popen, _STOP)
+    for pipe in (popen.stdin, popen.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def _answers(port: int, path: str) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("GET", "/readyz")
+        connection.request("GET", path)
         return connection.getresponse().status == 200
     except OSError:
         return False

@@ -1,0 +1,49 @@
+"""The words of the product's own commands: `make run`, the tests' stack and the benches start the
+same processes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+APPLICATION: Final = "chatproject.asgi:application"
+
+GRACE_S: Final = 10
+"""How long uvicorn gives open answers at its end. Whoever stops it waits a little longer."""
+
+# Further connections get 503 at once, before the process runs out of files or memory.
+CONNECTIONS_MAX: Final = 4000
+
+# A larger frame is not even read; and a compressor for each socket would cost more memory than all
+# the rest of it.
+_SOCKETS: Final = ("--ws-max-size", "4096", "--ws-per-message-deflate", "false")
+
+# Quiet: their banners say on twenty lines what chatproject/run.py says.
+CELERY: Final = ("celery", "--quiet", "-A", "chatproject")
+# Workers do not look for each other: that costs a second at the start and nothing here needs it.
+WORKER: Final = (*CELERY, "worker", "--without-gossip", "--without-mingle", "--without-heartbeat")
+
+
+def web_module(host: str, port: int, application: str = APPLICATION) -> list[str]:
+    """The module of a web process and its arguments, for `python -m`."""
+    return [
+        *("uvicorn", application, "--host", host, "--port", str(port)),
+        *("--no-access-log", "--no-proxy-headers"),
+        *("--timeout-graceful-shutdown", str(GRACE_S)),
+        *("--limit-concurrency", str(CONNECTIONS_MAX)),
+        *_SOCKETS,
+    ]
+
+
+def gpu_worker_module(pool: str, slots: int, name: str) -> list[str]:
+    """The module of a GPU worker and its arguments; see also `gpu_worker_environment`."""
+    return [*WORKER, "-P", "custom", "-c", str(slots), "-Q", f"gpu.{pool}", "-n", f"{name}@%h"]
+
+
+def gpu_worker_environment(pool: str, replica: str) -> dict[str, str]:
+    """What a GPU worker finds in its environment beside what all processes have."""
+    return {
+        "GPU_POOL": pool,
+        "GPU_REPLICA": replica,
+        "CELERY_CUSTOM_WORKER_POOL": "generation.worker.pool:TaskPool",
+    }
