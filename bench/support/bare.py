@@ -1,0 +1,78 @@
+"""A bare ASGI application that writes event streams: the floor under what a gateway costs.
+
+Every FLUSH_S, as a worker's flusher would push, one loop sends a ready frame to each stream whose
+turn it is, RATE times a second for each. No log, no Redis, no cursor, no Django, and not even a
+task that wakes for each stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Message = MutableMapping[str, Any]
+
+RATE = float(os.environ.get("BARE_RATE", "20"))
+FLUSH_S = 0.040
+# As long as the product's.
+FRAME = b"id: g_%s:%d\nevent: delta\ndata: " + b'{"text":" w%d"}\n\n'
+RUN = b"0" * 32
+
+
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+streams: list[Send] = []
+
+
+async def application(scope: Message, receive: Receive, send: Send) -> None:
+    if scope["type"] == "lifespan":
+        await _lifespan(receive, send)
+    elif scope["path"] == "/stream":
+        await _stream(receive, send)
+    else:
+        await _begin(send)
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    await receive()
+    writing = asyncio.create_task(_write_forever())
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    writing.cancel()
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _begin(send: Send) -> None:
+    headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def _stream(receive: Receive, send: Send) -> None:
+    await _begin(send)
+    await send({"type": "http.response.body", "body": b"retry: 2000\n\n", "more_body": True})
+    streams.append(send)
+    try:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    finally:
+        streams.remove(send)
+
+
+async def _write_forever() -> None:
+    loop = asyncio.get_running_loop()
+    began_s, sent = loop.time(), 0
+    while True:
+        await asyncio.sleep(FLUSH_S)
+        due = int((loop.time() - began_s) * RATE * len(streams))
+        if not streams or due - sent > len(streams):
+            began_s, sent = loop.time(), 0  # others came or went meanwhile: count anew
+            continue
+        for turn in range(sent, due):
+            frame = FRAME % (RUN, turn, turn % 1000)
+            send = streams[turn % len(streams)]
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+        sent = due

@@ -1,0 +1,275 @@
+"""The load: many streams read over raw sockets, in a process of its own.
+
+It looks for the few bytes that it counts and parses nothing else, so that it costs a small share of
+what it measures (`cpu_s` in its answers says how much).
+
+    open   streams that are read until `close`
+    mark   events, open streams and the longest gap since the last mark
+    chat   users who send, read the answer to its end, and send again, until `hush`
+    seen   how many words they have read
+    hush   ends that, where it stands, and gives what was seen of each answer
+    once   one answer for each user, all sent at the same moment, until the last has ended
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import uvloop
+
+from bench.support.peer import serve
+
+DELTA: Final = b"\nevent: delta\n"
+"""One piece of the product's text; the line before it always ends in a line break."""
+WORD: Final = b" w"
+"""The simulated engine writes w1 w2 w3 …: each word but the first, in whatever pieces they come."""
+LAST_BYTES: Final = 1_024
+"""Kept of each stream: the usage stands in its last event."""
+OPENERS: Final = 16
+"""Streams that are opened at the same time, so that no listen queue overflows."""
+PATIENCE_S: Final = 120.0
+
+_CONVERSATION: Final = re.compile(rb'"conversation":"(c_[0-9a-f]{32})"')
+_RUN: Final = re.compile(rb'"run":"(g_[0-9a-f]{32})"')
+_TOKENS: Final = re.compile(rb'"(?:output|completion)_tokens":\s?(\d+)')
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer, in seconds of the machine's monotonic clock."""
+
+    user: int
+    sent_s: float
+    first_s: float = 0.0
+    last_s: float = 0.0
+    longest_gap_s: float = 0.0
+    events: int = 0
+    words: int = 0
+    tokens: int = 0
+    run: str = ""
+    problem: str = ""
+
+    def note(self, stream: Stream) -> None:
+        """What the stream has brought so far; the usage once it has ended."""
+        self.first_s, self.last_s = stream.first_s, stream.last_s
+        self.longest_gap_s, self.events = stream.longest_gap_s, stream.events
+        self.words = stream.words
+        run = _RUN.search(stream.head)
+        self.run = run.group(1).decode() if run else ""
+        if stream.ended.done():
+            found = _TOKENS.findall(stream.last)
+            self.tokens = int(found[-1]) if found else 0
+            if stream.refused or not found:
+                self.problem = stream.refused[-300:] or "it ended without a usage"
+
+
+class Stream(asyncio.Protocol):
+    """One response, counted as it comes."""
+
+    def __init__(self, request: bytes, mark: bytes) -> None:
+        self.events = self.words = 0
+        self.first_s = self.last_s = 0.0
+        self.longest_gap_s = 0.0
+        self.head = b""
+        self.last = b""
+        loop = asyncio.get_running_loop()
+        self.begun = loop.create_future()
+        self.ended = loop.create_future()
+        self._request = request
+        self._mark = mark
+        self._edge = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # of a TCP connection
+        transport.write(self._request)  # type: ignore[attr-defined]  # the same
+
+    def data_received(self, data: bytes) -> None:
+        if len(self.head) < LAST_BYTES:
+            self.head += data
+            if not self.begun.done():
+                self.begun.set_result(None)
+        self.last = (self.last + data)[-LAST_BYTES:]
+        self.words += data.count(WORD)
+        found = (self._edge + data).count(self._mark)
+        # What could be the beginning of a mark, and never a whole one.
+        self._edge = data[-(len(self._mark) - 1) :]
+        if found:
+            self._saw(found, time.monotonic())
+
+    def _saw(self, found: int, now_s: float) -> None:
+        if not self.events:
+            self.first_s = now_s
+        if self.last_s:
+            self.longest_gap_s = max(self.longest_gap_s, now_s - self.last_s)
+        self.last_s = now_s
+        self.events += found
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for future in (self.begun, self.ended):
+            if not future.done():
+                future.set_result(None)
+
+    @property
+    def refused(self) -> str:
+        """The response where it is no 200."""
+        line = self.head.partition(b"\r\n")[0]
+        return "" if b" 200" in line else self.head.decode("utf-8", "replace") or "no answer"
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def connect(port: int, request: bytes, mark: bytes = DELTA) -> Stream:
+    loop = asyncio.get_running_loop()
+    _, stream = await loop.create_connection(lambda: Stream(request, mark), "127.0.0.1", port)
+    return stream
+
+
+def post(path: str, token: str, body: dict[str, object]) -> bytes:
+    """A request whose answer is a stream; the connection ends with it."""
+    content = json.dumps(body).encode()
+    head = [
+        f"POST {path} HTTP/1.1",
+        "Host: 127.0.0.1",
+        f"Authorization: Bearer {token}",
+        "Accept: text/event-stream",
+        "Content-Type: application/json",
+        f"Idempotency-Key: {uuid.uuid4().hex}",
+        f"Content-Length: {len(content)}",
+        "Connection: close",
+    ]
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + content
+
+
+class Load:
+    """All that this process reads."""
+
+    def __init__(self) -> None:
+        self._streams: list[Stream] = []
+        self._chats: list[asyncio.Task[None]] = []
+        self._answers: list[tuple[Answer, Stream]] = []
+
+    # --- streams that stay open -------------------------------------------------------------------
+
+    async def open(self, streams: list[dict[str, Any]]) -> dict[str, Any]:
+        at_once = asyncio.Semaphore(OPENERS)
+
+        async def one(port: int, request: str) -> Stream:
+            async with at_once:
+                stream = await connect(port, request.encode())
+                await asyncio.wait_for(asyncio.shield(stream.begun), PATIENCE_S)
+                return stream
+
+        opened = await asyncio.gather(*(one(**stream) for stream in streams))
+        refused = [stream.refused for stream in opened if stream.refused]
+        self._streams += opened
+        return {"opened": len(opened) - len(refused), "refused": refused[:3]}
+
+    async def mark(self) -> dict[str, Any]:
+        now_s = time.monotonic()
+        # A silence that still lasts counts too.
+        gaps = [max(one.longest_gap_s, now_s - one.last_s) for one in self._streams if one.last_s]
+        for stream in self._streams:
+            stream.longest_gap_s, stream.last_s = 0.0, now_s
+        return {
+            "events": sum(stream.events for stream in self._streams),
+            "open": sum(not stream.ended.done() for stream in self._streams),
+            "longest_gap_ms": max(gaps, default=0.0) * 1000,
+            "cpu_s": time.process_time(),
+            "at_s": now_s,
+        }
+
+    async def close(self) -> dict[str, Any]:
+        for stream in self._streams:
+            stream.close()
+        await asyncio.gather(*(stream.ended for stream in self._streams))
+        self._streams.clear()
+        return {}
+
+    # --- people who talk --------------------------------------------------------------------------
+
+    async def chat(
+        self, port: int, tokens: list[str], content: str, over_s: float
+    ) -> dict[str, Any]:
+        """One user for each API token; their first sends are spread over `over_s`."""
+        self._answers = []
+        self._chats = [
+            asyncio.create_task(self._talk(port, user, token, content, over_s * user / len(tokens)))
+            for user, token in enumerate(tokens)
+        ]
+        return {}
+
+    async def _talk(self, port: int, user: int, token: str, content: str, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        conversation = "new"
+        while True:
+            path = f"/v1/conversations/{conversation}/messages"
+            answer = Answer(user, time.monotonic())
+            stream = await connect(port, post(path, token, {"content": content}))
+            self._answers.append((answer, stream))
+            await asyncio.shield(stream.ended)
+            if found := _CONVERSATION.search(stream.head):
+                conversation = found.group(1).decode()
+            if stream.refused:
+                await asyncio.sleep(0.5)
+
+    async def seen(self) -> dict[str, Any]:
+        words = sum(stream.words for _, stream in self._answers)
+        return {"words": words, "at_s": time.monotonic(), "cpu_s": time.process_time()}
+
+    async def hush(self) -> dict[str, Any]:
+        for task in self._chats:
+            task.cancel()
+        await asyncio.gather(*self._chats, return_exceptions=True)
+        for answer, stream in self._answers:
+            answer.note(stream)
+            stream.close()
+        return {"answers": [asdict(answer) for answer, _ in self._answers]}
+
+    async def once(self, requests: list[dict[str, Any]], mark: str) -> dict[str, Any]:
+        began_s = time.monotonic()
+        answers = await asyncio.gather(
+            *(
+                _read_answer(one["port"], user, one["request"].encode(), mark.encode())
+                for user, one in enumerate(requests)
+            )
+        )
+        return {
+            "wall_s": time.monotonic() - began_s,
+            "answers": [asdict(answer) for answer in answers],
+        }
+
+
+async def _read_answer(port: int, user: int, request: bytes, mark: bytes) -> Answer:
+    answer = Answer(user, time.monotonic())
+    stream = await connect(port, request, mark)
+    await stream.ended
+    answer.note(stream)
+    return answer
+
+
+async def main() -> None:
+    load = Load()
+    await serve(
+        {
+            "open": load.open,
+            "mark": load.mark,
+            "close": load.close,
+            "chat": load.chat,
+            "seen": load.seen,
+            "hush": load.hush,
+            "once": load.once,
+        }
+    )
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
