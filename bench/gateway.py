@@ -21,6 +21,7 @@ from typing import Final
 from bench.support.cli import Bench, Target
 from bench.support.numbers import cpu_s, pss_kib
 from bench.support.peer import Peer
+from bench.support.requests import get
 from bench.support.services import Services, Web
 
 STREAMS_PER_READER: Final = 1_000
@@ -74,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         webs = [services.start_web() for _ in range(options.webs)]
         feeder = Peer.start(services, "feeder", "bench.support.feeder")
         feeder.ask("open", runs=[live.run for live in runs])
-        product = Side(services, webs, [_resume(live.run, live.secret) for live in runs])
+        product = Side(
+            services, webs, [get(f"/v1/runs/{live.run}/stream", live.secret) for live in runs]
+        )
         _open(bench, product)
         floor = Side(
             services, [services.start_web("bench.support.bare:application", "/")], [], "floor"
@@ -130,14 +133,6 @@ class Side:
         return statistics.median(samples)
 
 
-def _resume(run: str, secret: str) -> str:
-    return _get(f"/v1/runs/{run}/stream", f"Authorization: Bearer {secret}\r\n")
-
-
-def _get(path: str, more: str = "") -> str:
-    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n{more}\r\n"
-
-
 def _open(bench: Bench, product: Side) -> None:
     """All streams; what they take in memory is what the processes have grown by."""
     # Code, threads and connections that the first streams bring along are no stream's.
@@ -166,7 +161,7 @@ def _measure(bench: Bench, product: Side, floor: Side, feeder: Peer) -> None:
             # What the first ones left behind is used again: so many more are new.
             bench.figures["kib_per_stream"] = round(grown_kib / (options.streams - WARM_UP), 1)
         feeder.ask("feed", rate=0)
-        floor.open([_get("/stream")] * options.streams)
+        floor.open([get("/stream")] * options.streams)
         _add(sums["floor"], _window(floor, min(window_s, 2 * WINDOW_S)))
         floor.close()
     _note(bench, **sums)

@@ -4,6 +4,7 @@ same processes.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 APPLICATION: Final = "chatproject.asgi:application"
@@ -19,9 +20,10 @@ CONNECTIONS_MAX: Final = 4000
 _SOCKETS: Final = ("--ws-max-size", "4096", "--ws-per-message-deflate", "false")
 
 # Quiet: their banners say on twenty lines what chatproject/run.py says.
-CELERY: Final = ("celery", "--quiet", "-A", "chatproject")
+CELERY_APP: Final = "chatproject"
+CELERY: Final = ("celery", "--quiet", "-A")
 # Workers do not look for each other: that costs a second at the start and nothing here needs it.
-WORKER: Final = (*CELERY, "worker", "--without-gossip", "--without-mingle", "--without-heartbeat")
+_WORKER: Final = ("worker", "--without-gossip", "--without-mingle", "--without-heartbeat")
 
 
 def web_module(host: str, port: int, application: str = APPLICATION) -> list[str]:
@@ -35,9 +37,22 @@ def web_module(host: str, port: int, application: str = APPLICATION) -> list[str
     ]
 
 
-def gpu_worker_module(pool: str, slots: int, name: str) -> list[str]:
+def gpu_worker_module(pool: str, slots: int, name: str, app: str = CELERY_APP) -> list[str]:
     """The module of a GPU worker and its arguments; see also `gpu_worker_environment`."""
-    return [*WORKER, "-P", "custom", "-c", str(slots), "-Q", f"gpu.{pool}", "-n", f"{name}@%h"]
+    rest = ["-P", "custom", "-c", str(slots), "-Q", f"gpu.{pool}", "-n", f"{name}@%h"]
+    return [*CELERY, app, *_WORKER, *rest]
+
+
+def chores_worker_module() -> list[str]:
+    """The module of the worker for everything that is no answer."""
+    rest = ["-P", "threads", "-c", "2", "-Q", "chores", "-n", "chores@%h"]
+    return [*CELERY, CELERY_APP, *_WORKER, *rest]
+
+
+def beat_module(schedule: Path) -> list[str]:
+    """The module of the one process that starts what is due. No pid file: after a crash its number
+    may be another process's, and beat would refuse."""
+    return [*CELERY, CELERY_APP, "beat", "-s", str(schedule), "--pidfile="]
 
 
 def gpu_worker_environment(pool: str, replica: str) -> dict[str, str]:
@@ -47,3 +62,11 @@ def gpu_worker_environment(pool: str, replica: str) -> dict[str, str]:
         "GPU_REPLICA": replica,
         "CELERY_CUSTOM_WORKER_POOL": "generation.worker.pool:TaskPool",
     }
+
+
+def llamacpp_module(model: Path, port: int, slots: int, context_tokens: int) -> list[str]:
+    """The module of the embedded engine and its arguments; its key is in ENGINE_API_KEY."""
+    return [
+        *("generation.engines.llamacpp_server", "--model", str(model), "--port", str(port)),
+        *("--slots", str(slots), "--context-tokens", str(context_tokens)),
+    ]

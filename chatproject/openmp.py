@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from chatproject.embedded.problems import SetupProblem
@@ -37,6 +37,20 @@ def is_installed() -> bool:
     except OSError:
         return False
     return True
+
+
+def with_library(
+    environment: Mapping[str, str], directory: Path, say: Callable[[str], None]
+) -> dict[str, str]:
+    """`environment`, in which a process finds libgomp.so.1 where the machine itself has none.
+
+    Raises SetupProblem where it cannot be had.
+    """
+    if is_installed():
+        return dict(environment)
+    library = str(library_directory(directory, say))
+    others = environment.get("LD_LIBRARY_PATH")
+    return {**environment, "LD_LIBRARY_PATH": f"{library}:{others}" if others else library}
 
 
 def library_directory(directory: Path, say: Callable[[str], None]) -> Path:

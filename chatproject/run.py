@@ -19,10 +19,11 @@ from pathlib import Path
 
 from chatproject import demo_model, openmp, vllm_setup
 from chatproject.commands import (
-    CELERY,
-    WORKER,
+    beat_module,
+    chores_worker_module,
     gpu_worker_environment,
     gpu_worker_module,
+    llamacpp_module,
     web_module,
 )
 from chatproject.console import Console
@@ -226,17 +227,11 @@ class Run:
         return {"url": f"http://127.0.0.1:{port}", "api_key": key}
 
     def _engine_command(self, model: Path, port: int, key: str) -> Command:
+        options = self._options
+        module = llamacpp_module(model, port, options.slots, options.engine_context_tokens)
+        command = self._command("engine", module)
         environment = {**plain_environment(self._environment), "ENGINE_API_KEY": key}
-        if not openmp.is_installed():
-            directory = openmp.library_directory(self._options.var / "lib", self._console.say)
-            others = environment.get("LD_LIBRARY_PATH")
-            environment["LD_LIBRARY_PATH"] = f"{directory}:{others}" if others else str(directory)
-        context_tokens = self._options.engine_context_tokens
-        arguments = ["generation.engines.llamacpp_server", "--model", str(model)]
-        arguments += ["--port", str(port), "--slots", str(self._options.slots)]
-        arguments += ["--context-tokens", str(context_tokens)]
-        command = self._command("engine", arguments)
-        command.env = environment
+        command.env = openmp.with_library(environment, options.var / "lib", self._console.say)
         return command
 
     def _demo_weights(self) -> Path:
@@ -297,11 +292,8 @@ class Run:
         return self._product("gpu", gpu_worker_module(POOL, self._options.slots, f"gpu-{REPLICA}"))
 
     def _other_workers(self) -> Iterator[Command]:
-        chores = ["-P", "threads", "-c", "2", "-Q", "chores", "-n", "chores@%h"]
-        yield self._product("chores", [*WORKER, *chores])
-        schedule = str(self._options.var / "beat-schedule")
-        # No pid file: after a crash its number may be another process's, and beat would refuse.
-        yield self._product("beat", [*CELERY, "beat", "-s", schedule, "--pidfile="])
+        yield self._product("chores", chores_worker_module())
+        yield self._product("beat", beat_module(self._options.var / "beat-schedule"))
 
     def _web_processes(self) -> Iterator[Command]:
         for index, port in enumerate(self._options.ports, start=1):

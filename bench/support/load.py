@@ -14,16 +14,15 @@ what it measures (`cpu_s` in its answers says how much).
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
-import uuid
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import uvloop
 
 from bench.support.peer import serve
+from bench.support.requests import post
 
 DELTA: Final = b"\nevent: delta\n"
 """One piece of the product's text; the line before it always ends in a line break."""
@@ -127,26 +126,14 @@ class Stream(asyncio.Protocol):
             self._transport.abort()
 
 
-async def connect(port: int, request: bytes, mark: bytes = DELTA) -> Stream:
+async def connect(place: int | str, request: bytes, mark: bytes = DELTA) -> Stream:
+    """Send the request to a port of 127.0.0.1, or to a unix socket."""
     loop = asyncio.get_running_loop()
-    _, stream = await loop.create_connection(lambda: Stream(request, mark), "127.0.0.1", port)
+    if isinstance(place, str):
+        _, stream = await loop.create_unix_connection(lambda: Stream(request, mark), place)
+        return stream
+    _, stream = await loop.create_connection(lambda: Stream(request, mark), "127.0.0.1", place)
     return stream
-
-
-def post(path: str, token: str, body: dict[str, object]) -> bytes:
-    """A request whose answer is a stream; the connection ends with it."""
-    content = json.dumps(body).encode()
-    head = [
-        f"POST {path} HTTP/1.1",
-        "Host: 127.0.0.1",
-        f"Authorization: Bearer {token}",
-        "Accept: text/event-stream",
-        "Content-Type: application/json",
-        f"Idempotency-Key: {uuid.uuid4().hex}",
-        f"Content-Length: {len(content)}",
-        "Connection: close",
-    ]
-    return "\r\n".join(head).encode() + b"\r\n\r\n" + content
 
 
 class Load:
@@ -213,7 +200,7 @@ class Load:
         while True:
             path = f"/v1/conversations/{conversation}/messages"
             answer = Answer(user, time.monotonic())
-            stream = await connect(port, post(path, token, {"content": content}))
+            stream = await connect(port, post(path, token, {"content": content}).encode())
             self._answers.append((answer, stream))
             await asyncio.shield(stream.ended)
             if found := _CONVERSATION.search(stream.head):
@@ -234,12 +221,12 @@ class Load:
             stream.close()
         return {"answers": [asdict(answer) for answer, _ in self._answers]}
 
-    async def once(self, requests: list[dict[str, Any]], mark: str) -> dict[str, Any]:
+    async def once(self, place: int | str, requests: list[str], mark: str) -> dict[str, Any]:
         began_s = time.monotonic()
         answers = await asyncio.gather(
             *(
-                _read_answer(one["port"], user, one["request"].encode(), mark.encode())
-                for user, one in enumerate(requests)
+                _read_answer(place, user, request.encode(), mark.encode())
+                for user, request in enumerate(requests)
             )
         )
         return {
@@ -248,9 +235,9 @@ class Load:
         }
 
 
-async def _read_answer(port: int, user: int, request: bytes, mark: bytes) -> Answer:
+async def _read_answer(place: int | str, user: int, request: bytes, mark: bytes) -> Answer:
     answer = Answer(user, time.monotonic())
-    stream = await connect(port, request, mark)
+    stream = await connect(place, request, mark)
     await stream.ended
     answer.note(stream)
     return answer

@@ -27,17 +27,20 @@ from typing import Self
 
 import psycopg
 
+from chatproject import demo_model, openmp
 from chatproject.commands import (
     APPLICATION,
+    CELERY_APP,
     gpu_worker_environment,
     gpu_worker_module,
+    llamacpp_module,
     web_module,
 )
 from chatproject.embedded import EmbeddedPostgres, EmbeddedValkey, processes
 from chatproject.embedded.ports import free_port
 from chatproject.embedded.processes import StopStep
 
-ROOT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
 _STOP = (StopStep(signal.SIGTERM, 15.0), StopStep(signal.SIGKILL, 5.0))
 
@@ -54,7 +57,12 @@ class Process:
     def pid(self) -> int:
         return self.popen.pid
 
-    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+    def stop(self) -> None:
+        processes.stop(self.popen, _STOP)
+
+    def wait_until(
+        self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S
+    ) -> None:
         """Raises RuntimeError, with its last words, where it ends first or takes too long."""
         ended = False
 
@@ -63,7 +71,7 @@ class Process:
             ended = processes.has_ended(self.popen)
             return ended or condition()
 
-        if not processes.wait_until(decided, PATIENCE_S) or ended:
+        if not processes.wait_until(decided, patience_s) or ended:
             tail = self.log.read_text(errors="replace")[-4000:]
             raise RuntimeError(f"{self.name}: waited in vain for {what}\n{tail}")
 
@@ -73,6 +81,14 @@ class Web(Process):
     """One web process."""
 
     port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Engine(Process):
+    """An engine at a port of its own."""
+
+    port: int
+    key: str
 
 
 class Services:
@@ -152,14 +168,28 @@ class Services:
         web.wait_until(lambda: _answers(port, probe), "an answer")
         return web
 
-    def start_worker(self, pool: str, slots: int) -> Process:
-        """A GPU worker with its engine; the pool's queue is built and served when this returns."""
+    def start_worker(
+        self, pool: str, slots: int, patience_s: float = PATIENCE_S, app: str = CELERY_APP
+    ) -> Process:
+        """A GPU worker; its engine is healthy when this returns."""
         replica = f"{pool}-1"
-        module = gpu_worker_module(pool, slots, f"gpu-{replica}")
+        module = gpu_worker_module(pool, slots, f"gpu-{replica}", app)
         log, popen = self._spawn(f"worker-{pool}", module, gpu_worker_environment(pool, replica))
         worker = Process(f"worker of {pool}", popen, log)
-        worker.wait_until(lambda: self._serves(replica), "a healthy replica")
+        worker.wait_until(lambda: self._serves(replica), "a healthy replica", patience_s)
         return worker
+
+    def start_llamacpp(self, slots: int, context_tokens: int) -> Engine:
+        """The embedded engine with the demo model, which is fetched as `make run` fetches it."""
+        var = Path(os.environ.get("HEARTH_VAR") or CHECKOUT / "var")
+        model = demo_model.ensure_weights(var / "models", say=_say)
+        port, key = free_port(), secrets.token_urlsafe(24)
+        env = openmp.with_library({"ENGINE_API_KEY": key}, var / "lib", _say)
+        module = llamacpp_module(model, port, slots, context_tokens)
+        log, popen = self._spawn("engine", module, env)
+        engine = Engine("engine", popen, log, port, key)
+        engine.wait_until(lambda: _answers(port, "/health"), "an answer")
+        return engine
 
     def spawn(self, name: str, module: list[str]) -> tuple[Path, subprocess.Popen[bytes]]:
         """A module of ours in a process of its own that talks over its standard input and output;
@@ -169,7 +199,7 @@ class Services:
         with log.open("ab") as err:
             popen = processes.spawn(
                 [sys.executable, "-m", *module],
-                cwd=ROOT,
+                cwd=CHECKOUT,
                 env={**os.environ, **self.env},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -186,7 +216,7 @@ class Services:
         env = {**os.environ, **self.env, "PYTHONUNBUFFERED": "1", **(more or {})}
         with log.open("ab") as out:
             argv = [sys.executable, "-m", *module]
-            popen = processes.spawn(argv, cwd=ROOT, env=env, stdout=out)
+            popen = processes.spawn(argv, cwd=CHECKOUT, env=env, stdout=out)
         self._exit.callback(processes.stop, popen, _STOP)
         return log, popen
 
@@ -201,6 +231,10 @@ def _end(popen: subprocess.Popen[bytes]) -> None:
     for pipe in (popen.stdin, popen.stdout):
         if pipe is not None:
             pipe.close()
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _answers(port: int, path: str) -> bool:

@@ -1,0 +1,85 @@
+"""`bench/overhead`, `bench/gateway` and `bench/engine` run, from their own services to their
+figures; the figures themselves prove nothing here, where the machine is busy with tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.support.load import DELTA, Stream
+from bench.support.numbers import CpuMeter, pss_kib, tree_cpu_s
+from tests.benches import run_bench
+
+
+@pytest.mark.timeout(300)
+def test_overhead_gives_every_figure(tmp_path: Path) -> None:
+    found, told = run_bench("overhead", tmp_path, "--streams", "4", "--tokens", "40")
+    for name in ("ttft_added_p50_ms", "ttft_added_p95_ms", "cpu_ms_per_answer", "gap_p99_ms"):
+        assert found[name] > 0
+    assert found["failed"] == 0
+    assert found["sends"] >= 1
+    assert 0 < found["tokens_per_s"] <= 31  # the engine writes 30 a second
+    parts = ("web_ms", "worker_ms", "postgres_ms", "valkey_ms")
+    assert found["cpu_ms_per_answer"] == pytest.approx(sum(found[part] for part in parts), abs=1)
+    assert "≤ 25" in told
+
+
+@pytest.mark.timeout(300)
+def test_gateway_gives_every_figure(tmp_path: Path) -> None:
+    sizes = ("--streams", "30", "--rate", "5", "--webs", "2")
+    found, told = run_bench("gateway", tmp_path, *sizes)
+    assert found["events_per_core_s"] > 0
+    assert found["share_of_floor"] > 0
+    assert found["lost_streams"] == 0
+    assert found["streams"] == 30
+    assert found["longest_gap_ms"] > 0
+    assert 100 < found["events_per_s"] <= 160  # 150 are asked for
+    assert "≥ 12500" in told
+
+
+@pytest.mark.model
+@pytest.mark.timeout(300)
+def test_engine_gives_every_figure(tmp_path: Path, demo_model_path: Path) -> None:
+    sizes = ("--streams", "2", "--tokens", "8", "--rounds", "1")
+    found, told = run_bench("engine", tmp_path, *sizes)
+    assert found["failed"] == 0
+    assert found["llamacpp_tokens"] == 16
+    assert found["throughput_ratio"] == found["llamacpp_ratio"] > 0
+    assert "≥ 0.97" in told
+
+
+async def test_a_mark_is_counted_however_it_is_cut() -> None:
+    frame = b"id: g_1:2\nevent: delta\ndata: {}\n\n"
+    whole = b"HTTP/1.1 200 OK\r\n\r\n" + 3 * frame
+    for size in (1, 2, 5, 13, 14, len(frame), len(whole)):
+        stream = Stream(b"", DELTA)
+        for at in range(0, len(whole), size):
+            stream.data_received(whole[at : at + size])
+        assert stream.events == 3
+        assert not stream.refused
+        assert 0 < stream.first_s <= stream.last_s
+
+
+async def test_a_refusal_is_no_stream() -> None:
+    stream = Stream(b"", DELTA)
+    stream.data_received(b"HTTP/1.1 429 Too Many Requests\r\n\r\nlater")
+    assert "later" in stream.refused
+    stream.connection_lost(None)
+    await asyncio.gather(stream.begun, stream.ended)
+
+
+def test_what_children_used_is_counted_after_their_end() -> None:
+    meter = CpuMeter({"self": os.getpid()})
+    before_s = tree_cpu_s(os.getpid())
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    assert tree_cpu_s(os.getpid()) - before_s >= 0.25
+    assert meter.lap()["self"] >= 0.25
+    assert meter.lap()["self"] < 0.25
+    assert pss_kib(os.getpid()) > 1_000
