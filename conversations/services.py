@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from django.db import connection
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
@@ -21,6 +20,7 @@ from accounts.hints import hint
 from accounts.ids import new_id
 from accounts.models import User
 from accounts.sealing import KeyDestroyed
+from conversations import sql
 from conversations.content import TextPart, clean_text, plain_text, text_content
 from conversations.models import KEPT_ACTIVITIES, Conversation, Feedback, Message
 from conversations.sealed import readable_title, seal_parts, seal_reason, seal_title
@@ -116,10 +116,11 @@ _ADD_REPLY = """
 INSERT INTO conversations_message
     (id, owner_id, conversation_id, parent_id, role, content, token_count, created)
 SELECT %(id)s, %(owner)s, parent.conversation_id, parent.id, 'assistant', %(content)s,
-       %(token_count)s, %(created)s
+       %(token_count)s::integer, %(created)s
 FROM conversations_message parent
 WHERE parent.id = %(parent)s AND parent.conversation_id = %(conversation)s
 FOR KEY SHARE
+RETURNING id
 """
 
 
@@ -142,20 +143,21 @@ def add_reply(
         content = seal_parts(owner_id, reply_id, text_content(clean_text(text)))
     except KeyDestroyed:
         content = b""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _ADD_REPLY,
-            {
-                "id": reply_id,
-                "owner": owner_id,
-                "conversation": conversation_id,
-                "parent": parent_id,
-                "content": content,
-                "token_count": token_count,
-                "created": timezone.now(),
-            },
-        )
-        return bool(cursor.rowcount == 1)
+    values = {
+        "id": reply_id,
+        "owner": owner_id,
+        "conversation": conversation_id,
+        "parent": parent_id,
+        "content": content,
+        "token_count": token_count,
+        "created": timezone.now(),
+    }
+    return bool(sql.rows(_ADD_REPLY, values))
+
+
+_LOCK = """
+SELECT purged_at FROM conversations_conversation WHERE id = %(conversation)s FOR NO KEY UPDATE
+"""
 
 
 def lock_for_reply(conversation_id: UUID) -> bool:
@@ -163,15 +165,10 @@ def lock_for_reply(conversation_id: UUID) -> bool:
 
     To be called before the reply is inserted: then a purge or a switch of versions either sees the
     reply, or is seen here. Without it a purge could miss a reply that is not committed yet, and a
-    switch to the user's message could be missed by `move_active_leaf_if`.
+    switch to the user's message could be missed by `touch_and_follow`.
     """
-    row = (
-        Conversation.objects.filter(pk=conversation_id)
-        .select_for_update(no_key=True)
-        .values_list("purged_at", flat=True)
-        .first()
-    )
-    return row is None
+    found = sql.rows(_LOCK, {"conversation": conversation_id})
+    return not found or found[0][0] is None
 
 
 def set_active_leaf(conversation_id: UUID, leaf_id: UUID) -> None:
@@ -181,30 +178,43 @@ def set_active_leaf(conversation_id: UUID, leaf_id: UUID) -> None:
     )
 
 
-def move_active_leaf_if(conversation_id: UUID, expected: UUID | None, new: UUID) -> bool:
-    """Move the active leaf from `expected` to `new`; False, and no change, if it is elsewhere.
-
-    So a finish follows the reader who waits for it, and pulls nobody away from another version.
-    """
-    there = Conversation.objects.filter(pk=conversation_id, active_leaf_id=expected)
-    return there.update(active_leaf_id=new, revision=F("revision") + 1) == 1
-
-
 # The clock of the statement, not of the transaction: a send that waited for a lock is not older
 # than the one it waited for. GREATEST, because clocks of two database servers may differ.
 _TOUCH = f"""
 UPDATE conversations_conversation
 SET earlier_activity = (ARRAY[last_activity] || earlier_activity)[1:{KEPT_ACTIVITIES}],
     last_activity = GREATEST(last_activity, statement_timestamp()),
-    revision = revision + 1
-WHERE id = %s
+    revision = revision + 1,
+    active_leaf_id = {{leaf}}
+WHERE id = %(conversation)s
+RETURNING active_leaf_id
 """  # noqa: S608 — a constant of our own
+_TOUCH_ONLY = _TOUCH.format(leaf="active_leaf_id")
+_TOUCH_AND_SHOW = _TOUCH.format(leaf="%(leaf)s")
+_TOUCH_AND_FOLLOW = _TOUCH.format(
+    leaf="CASE WHEN active_leaf_id = %(expected)s THEN %(leaf)s ELSE active_leaf_id END"
+)
 
 
 def touch(conversation_id: UUID) -> None:
     """Move the conversation to the top of its owner's list. Its last activity never goes back."""
-    with connection.cursor() as cursor:
-        cursor.execute(_TOUCH, [conversation_id])
+    sql.rows(_TOUCH_ONLY, {"conversation": conversation_id})
+
+
+def touch_and_show(conversation_id: UUID, leaf_id: UUID) -> None:
+    """`touch` and `set_active_leaf` in one."""
+    sql.rows(_TOUCH_AND_SHOW, {"conversation": conversation_id, "leaf": leaf_id})
+
+
+def touch_and_follow(conversation_id: UUID, expected: UUID, new: UUID) -> UUID | None:
+    """`touch`, and move the active leaf from `expected` to `new` where it is still there; what it
+    is now.
+
+    So a finish follows the reader who waits for it, and pulls nobody away from another version.
+    """
+    values = {"conversation": conversation_id, "expected": expected, "leaf": new}
+    found = sql.rows(_TOUCH_AND_FOLLOW, values)
+    return found[0][0] if found else None
 
 
 def delete(conversation: Conversation) -> None:

@@ -152,8 +152,7 @@ def _save(once: Once, asked: str | None, choice: Choice, place: Callable[[], Pla
         pool=choice.pool,
         answer_tokens=choice.model.answer_tokens,
     )
-    services.set_active_leaf(where.conversation.id, where.parent_id)
-    services.touch(where.conversation.id)
+    services.touch_and_show(where.conversation.id, where.parent_id)
     hint(run.owner_id, "conversation_changed", conversation=run.conversation_id)
     hint(run.owner_id, "run_started", conversation=run.conversation_id, run=run.id)
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
 from accounts.ids import external_id
 from accounts.serializers import iso_time
@@ -27,19 +28,23 @@ def start_data(row: Run) -> bytes:
 
 
 def usage_payload(row: Run) -> dict[str, int]:
-    return {
-        "prompt_tokens": row.prompt_tokens,
-        "cached_tokens": row.cached_tokens,
-        "output_tokens": row.output_tokens,
-    }
+    return usage_of(row.prompt_tokens, row.cached_tokens, row.output_tokens)
+
+
+def usage_of(prompt: int, cached: int, output: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "cached_tokens": cached, "output_tokens": output}
 
 
 def done_payload(row: Run) -> dict[str, object]:
     """The data of `done`, with the active leaf as the row's conversation was read."""
-    leaf = row.conversation.active_leaf_id
+    return done_of(row.finish, usage_payload(row), row.conversation.active_leaf_id)
+
+
+def done_of(finish: str, usage: dict[str, int], leaf: UUID | None) -> dict[str, object]:
+    """The data of `done`."""
     return {
-        "finish": row.finish,
-        "usage": usage_payload(row),
+        "finish": finish,
+        "usage": usage,
         "active_leaf": external_id("m", leaf) if leaf else None,
     }
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -27,10 +28,11 @@ from conversations.models import Message
 from conversations.sealed import readable_parts
 from generation.events import encode_data
 from generation.exceptions import RunLive, RunStopping
-from generation.models import Model, Run
-from generation.payloads import done_payload, error_payload, run_payload
+from generation.models import Run
+from generation.payloads import done_of, done_payload, error_payload, run_payload, usage_of
 from generation.run_state import ENDED, LIVE, STATUS_OF_FINISH, Finish
 from quotas import ledger
+from quotas.pricing import Prices
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class Claim:
     # Answers share an engine's prefix cache only where this is the same: how fast a prompt is read
     # would else tell one organisation what another has asked.
     cache_salt: str = ""
+    context_tokens: int | None = None  # None: the model has been deleted since
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +192,14 @@ def live_run_of_own(user: User, reply_id: uuid.UUID) -> Run | None:
 
 def continued_text(row: Run) -> str:
     """The text that the run's answer begins with; empty where it continues none, or it is gone."""
-    if row.continues_id is None:
+    return _text_of(row.continues_id)
+
+
+def _text_of(reply_id: uuid.UUID | None) -> str:
+    if reply_id is None:
         return ""
     # Also empty where it can no longer be read: a claim that failed for it would be tried for ever.
-    return _reply_texts([row.continues_id]).get(row.continues_id, "")
+    return _reply_texts([reply_id]).get(reply_id, "")
 
 
 def recheck(claim: Claim) -> tuple[int, bool]:
@@ -204,49 +211,81 @@ def recheck(claim: Claim) -> tuple[int, bool]:
 # --- transitions ----------------------------------------------------------------------------------
 
 
-@transaction.atomic
+# One statement makes an owner and tells it all that it must know.
+_CLAIM_OF = """
+SELECT run.id, run.epoch, run.owner_id, run.conversation_id, run.parent_id, run.model_used,
+    run.answer_tokens, run.opening_seq, run.stop_requested_at IS NOT NULL, run.continues_id,
+    pool.silence_s, person.organisation_id, organisation.cache_salt, model.context_tokens
+FROM run
+JOIN generation_pool pool ON pool.slug = run.pool_id
+JOIN accounts_user person ON person.id = run.owner_id
+LEFT JOIN accounts_organisation organisation ON organisation.id = person.organisation_id
+LEFT JOIN generation_model model ON model.slug = run.model_used
+"""
+_SAME_RUN = f"WITH run AS (SELECT * FROM generation_run WHERE id = %(run)s) {_CLAIM_OF}"  # noqa: S608 — constants of our own
+_TAKEN_RUN = """
+WITH run AS (
+    UPDATE generation_run
+    SET status = 'running', epoch = epoch + 1, replica = %(replica)s,
+        claimed_at = statement_timestamp()
+    WHERE id = %(run)s AND status = %(status)s AND epoch = %(epoch)s {more}
+    RETURNING *
+)
+"""
+_TAKE_PLAIN = _TAKEN_RUN.format(more="AND continues_id IS NULL") + _CLAIM_OF
+_TAKE = _TAKEN_RUN.format(more="") + _CLAIM_OF
+
+
 def claim(run_id: uuid.UUID, replica: str) -> Claim | None:
     """queued → running under the next epoch; None if the run is no longer queued."""
-    moved = Run.objects.filter(id=run_id, status="queued", epoch=0).update(
-        status="running", epoch=1, replica=replica, claimed_at=Now()
-    )
-    return _claim_of(run_id) if moved else None
+    return _take({"run": run_id, "status": "queued", "epoch": 0, "replica": replica})
 
 
-@transaction.atomic
 def take_over(run_id: uuid.UUID, epoch: int, replica: str) -> Claim | None:
     """Mint the next epoch of a running run whose owner is gone; None if somebody was faster."""
-    moved = Run.objects.filter(id=run_id, status="running", epoch=epoch).update(
-        epoch=epoch + 1, replica=replica, claimed_at=Now()
-    )
-    return _claim_of(run_id) if moved else None
+    return _take({"run": run_id, "status": "running", "epoch": epoch, "replica": replica})
+
+
+def _take(values: Mapping[str, object]) -> Claim | None:
+    # Most runs continue nothing, and their claim commits by itself. Where there is a text to read
+    # the claim must not stand if that fails.
+    if found := sql.rows(_TAKE_PLAIN, values):
+        return _claim_of_row(found[0])
+    with transaction.atomic():
+        found = sql.rows(_TAKE, values)
+        return _claim_of_row(found[0]) if found else None
 
 
 def _claim_of(run_id: uuid.UUID) -> Claim:
-    row = Run.objects.select_related("pool", "owner__organisation").get(id=run_id)
+    return _claim_of_row(sql.rows(_SAME_RUN, {"run": run_id})[0])
+
+
+def _claim_of_row(row: Sequence[Any]) -> Claim:
+    (run_id, epoch, owner_id, conversation_id, parent_id, model, answer_tokens) = row[:7]
+    (opening_seq, stop_requested, continues_id, silence_s, organisation_id, salt, context) = row[7:]
     return Claim(
-        run_id=row.id,
-        run=row.external_id,
-        epoch=row.epoch,
-        owner_id=row.owner_id,
-        conversation_id=row.conversation_id,
-        parent_id=row.parent_id,
-        model=row.model_used,
-        answer_tokens=row.answer_tokens,
-        opening_seq=row.opening_seq,
-        stop_requested=row.stop_requested_at is not None,
-        silence_s=row.pool.silence_s,
-        partial=continued_text(row),
-        cache_salt=cache_salt(row.owner),
+        run_id=run_id,
+        run=external_id("g", run_id),
+        epoch=epoch,
+        owner_id=owner_id,
+        conversation_id=conversation_id,
+        parent_id=parent_id,
+        model=model,
+        answer_tokens=answer_tokens,
+        opening_seq=opening_seq,
+        stop_requested=stop_requested,
+        silence_s=silence_s,
+        partial=_text_of(continues_id),
+        cache_salt=_cache_salt(owner_id, organisation_id, salt),
+        context_tokens=context,
     )
 
 
-def cache_salt(owner: User) -> str:
+def _cache_salt(owner_id: uuid.UUID, organisation_id: uuid.UUID | None, salt: str | None) -> str:
     """One for the people of an organisation, one for each who is of none."""
-    organisation = owner.organisation
-    if organisation is None:
-        return owner.external_id
-    return organisation.cache_salt or f"o_{organisation.id.hex}"
+    if organisation_id is None:
+        return external_id("u", owner_id)
+    return salt or f"o_{organisation_id.hex}"
 
 
 def finish(claim: Claim, outcome: Outcome) -> dict[str, object] | None:
@@ -263,57 +302,91 @@ def end_queued(run_id: uuid.UUID, outcome: Outcome) -> dict[str, object] | None:
     return _end(run_id, "queued", 0, outcome)
 
 
+_PRICES = """
+SELECT model.price_input, model.price_cached, model.price_cache_write, model.price_output
+FROM generation_run run JOIN generation_model model ON model.slug = run.model_used
+WHERE run.id = %(run)s
+"""
+_END = """
+UPDATE generation_run
+SET status = %(ended)s, finish = %(finish)s, error_code = %(error_code)s, last_seq = %(last_seq)s,
+    prompt_tokens = %(prompt)s, cached_tokens = %(cached)s, output_tokens = %(output)s,
+    cost = %(cost)s, first_text_at = %(first_text_at)s, finished_at = statement_timestamp()
+WHERE id = %(run)s AND status = %(status)s AND epoch = %(epoch)s
+RETURNING owner_id, conversation_id, parent_id, reply_id, model_used, continues_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """What a run's end must know of it."""
+
+    owner_id: uuid.UUID
+    conversation_id: uuid.UUID
+    parent_id: uuid.UUID
+    reply_id: uuid.UUID
+    model: str
+    continues_id: uuid.UUID | None
+
+
 @transaction.atomic
 def _end(run_id: uuid.UUID, status: str, epoch: int, outcome: Outcome) -> dict[str, object] | None:
     cost = _cost(run_id, outcome)
-    moved = Run.objects.filter(id=run_id, status=status, epoch=epoch).update(
-        status=STATUS_OF_FINISH[outcome.finish],
-        finish=outcome.finish,
-        error_code=outcome.error_code,
-        last_seq=outcome.last_seq,
-        prompt_tokens=outcome.prompt_tokens,
-        cached_tokens=outcome.cached_tokens,
-        output_tokens=outcome.output_tokens,
-        cost=cost,
-        first_text_at=outcome.first_text_at,
-        finished_at=Now(),
-    )
-    row = Run.objects.filter(id=run_id).select_related("conversation").first()
-    if row is None:
-        return None  # its owner's account was deleted in mid-answer
-    if not moved:
-        return _done_if_ours(row, epoch, outcome)
-    _write_reply(row, outcome.text)
+    values = {
+        "run": run_id,
+        "status": status,
+        "epoch": epoch,
+        "ended": STATUS_OF_FINISH[outcome.finish],
+        "finish": outcome.finish,
+        "error_code": outcome.error_code,
+        "last_seq": outcome.last_seq,
+        "prompt": outcome.prompt_tokens,
+        "cached": outcome.cached_tokens,
+        "output": outcome.output_tokens,
+        "cost": cost,
+        "first_text_at": outcome.first_text_at,
+    }
+    found = sql.rows(_END, values)
+    if not found:
+        return _done_if_ours(run_id, epoch, outcome)
+    row = _Ended(*found[0])
+    leaf = _write_reply(run_id, row, outcome, cost)
     hint(row.owner_id, "conversation_changed", conversation=row.conversation_id)
-    hint(row.owner_id, "run_ended", conversation=row.conversation_id, run=row.id)
-    row.conversation.refresh_from_db(fields=["active_leaf_id"])
-    return done_payload(row)
+    hint(row.owner_id, "run_ended", conversation=row.conversation_id, run=run_id)
+    usage = usage_of(outcome.prompt_tokens, outcome.cached_tokens, outcome.output_tokens)
+    return done_of(outcome.finish, usage, leaf)
 
 
 def _cost(run_id: uuid.UUID, outcome: Outcome) -> Decimal | None:
     """At today's prices of the model that answered; None where that model is no longer known."""
-    used = Run.objects.filter(id=run_id).values("model_used")
-    model = Model.objects.filter(slug__in=used).first()
-    if model is None:
+    found = sql.rows(_PRICES, {"run": run_id})
+    if not found:
         return None
-    return model.prices.cost(
+    return Prices(*found[0]).cost(
         prompt_tokens=outcome.prompt_tokens,
         cached_tokens=outcome.cached_tokens,
         output_tokens=outcome.output_tokens,
     )
 
 
-def _done_if_ours(row: Run, epoch: int, outcome: Outcome) -> dict[str, object] | None:
-    """Only the holder of an epoch ends a run under it: then the commit we did not hear of held."""
-    if row.status in ENDED and row.epoch == epoch and row.last_seq == outcome.last_seq:
-        return done_payload(row)
-    return None
+def _done_if_ours(run_id: uuid.UUID, epoch: int, outcome: Outcome) -> dict[str, object] | None:
+    """Only the holder of an epoch ends a run under it: then the commit we did not hear of held.
+
+    A run that is not there any more was its owner's, whose account was deleted in mid-answer.
+    """
+    row = Run.objects.filter(id=run_id).select_related("conversation").first()
+    if row is None or row.status not in ENDED:
+        return None
+    ours = row.epoch == epoch and row.last_seq == outcome.last_seq
+    return done_payload(row) if ours else None
 
 
-def _write_reply(row: Run, text: str) -> None:
+def _write_reply(
+    run_id: uuid.UUID, row: _Ended, outcome: Outcome, cost: Decimal | None
+) -> uuid.UUID | None:
     """The reply, even an empty one, so that roles alternate; none where the parent is gone.
 
-    After a purge the text is not kept, only that there was an answer.
+    After a purge the text is not kept, only that there was an answer. Returns the active leaf.
     """
     readable = services.lock_for_reply(row.conversation_id)
     added = services.add_reply(
@@ -321,22 +394,22 @@ def _write_reply(row: Run, text: str) -> None:
         conversation_id=row.conversation_id,
         owner_id=row.owner_id,
         parent_id=row.parent_id,
-        text=text if readable else "",
+        text=outcome.text if readable else "",
         # What another run has written is not in this run's count.
-        token_count=None if row.continues_id else row.output_tokens,
+        token_count=None if row.continues_id else outcome.output_tokens,
     )
     ledger.record(
         user_id=row.owner_id,
-        run_id=row.id,
-        model=row.model_used,
-        prompt_tokens=row.prompt_tokens,
-        cached_tokens=row.cached_tokens,
-        output_tokens=row.output_tokens,
-        cost=row.cost,
+        run_id=run_id,
+        model=row.model,
+        prompt_tokens=outcome.prompt_tokens,
+        cached_tokens=outcome.cached_tokens,
+        output_tokens=outcome.output_tokens,
+        cost=cost,
     )
     if added:
-        services.move_active_leaf_if(row.conversation_id, expected=row.parent_id, new=row.reply_id)
-        services.touch(row.conversation_id)
+        return services.touch_and_follow(row.conversation_id, row.parent_id, row.reply_id)
+    return standing(row.conversation_id).active_leaf_id
 
 
 # --- how runs ended -------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from django.conf import settings
 from accounts.aio import in_database
 from conversations import selectors
 from generation.engines.protocol import ChatMessage, Engine
-from generation.models import Model
 from generation.prompts.packing import Turn, alternating, estimated_tokens, without_oldest
 from generation.runs import Claim
 
@@ -42,7 +41,10 @@ async def build_prompt(claim: Claim, engine: Engine) -> Prompt:
 
     Raises PromptTooLong; the engine's errors pass through.
     """
-    turns, context_tokens = await in_database(_load, claim)
+    if claim.context_tokens is None:
+        raise LookupError(f"the model {claim.model} is gone")
+    context_tokens = claim.context_tokens
+    turns = await in_database(_load, claim)
     answer_tokens = min(claim.answer_tokens, context_tokens // 2)
     partial = claim.partial if engine.can_continue else ""
     begun = (ChatMessage("assistant", partial),) if partial else ()
@@ -60,12 +62,12 @@ async def build_prompt(claim: Claim, engine: Engine) -> Prompt:
             raise PromptTooLong
 
 
-def _load(claim: Claim) -> tuple[list[Turn], int]:
+def _load(claim: Claim) -> list[Turn]:
     path = selectors.path_messages(claim.conversation_id, claim.parent_id, limit=MAX_TURNS)
     turns = [
         Turn("user" if message.role == "user" else "assistant", message.text) for message in path
     ]
-    return alternating(turns), Model.objects.get(slug=claim.model).context_tokens
+    return alternating(turns)
 
 
 def _drop_hopeless(turns: list[Turn], context_tokens: int) -> list[Turn]:

@@ -24,11 +24,12 @@ from conversations.services import (
     add_reply,
     add_user_message,
     create_conversation,
-    move_active_leaf_if,
     rename,
     set_active_leaf,
     title_of,
     touch,
+    touch_and_follow,
+    touch_and_show,
 )
 from tests.people import make_person
 
@@ -164,16 +165,15 @@ def test_a_title_is_not_readable_as_it_rests_in_another_row(owner: User) -> None
 
 def test_the_leaf_moves_only_from_where_it_was_expected(conversation: Conversation) -> None:
     first, second, third = new_id(), new_id(), new_id()
-    assert move_active_leaf_if(conversation.pk, expected=None, new=first)
-    assert not move_active_leaf_if(conversation.pk, expected=None, new=second)
-    assert not move_active_leaf_if(conversation.pk, expected=third, new=second)
-    assert move_active_leaf_if(conversation.pk, expected=first, new=second)
+    touch_and_show(conversation.pk, first)
+    assert touch_and_follow(conversation.pk, expected=third, new=second) == first
+    assert touch_and_follow(conversation.pk, expected=first, new=second) == second
     set_active_leaf(conversation.pk, third)
     conversation.refresh_from_db()
     assert conversation.active_leaf_id == third
 
 
-def test_every_change_raises_the_revision_and_a_lost_one_does_not(
+def test_every_change_raises_the_revision(
     conversation: Conversation,
 ) -> None:
     seen = [0]
@@ -190,8 +190,10 @@ def test_every_change_raises_the_revision_and_a_lost_one_does_not(
     assert raised()
     touch(conversation.pk)
     assert raised()
-    assert not move_active_leaf_if(conversation.pk, expected=None, new=new_id())
-    assert not raised()
+    touch_and_show(conversation.pk, new_id())
+    assert raised()
+    touch_and_follow(conversation.pk, expected=new_id(), new=new_id())
+    assert raised(), "the activity"
 
 
 def test_last_activity_never_goes_back(conversation: Conversation) -> None:
@@ -257,14 +259,15 @@ def while_a_transaction_is_open(
 @pytest.mark.django_db(transaction=True)
 def test_of_two_that_move_the_leaf_at_once_the_later_loses() -> None:
     row = create_conversation(make_person().user)
-    winner, loser = new_id(), new_id()
-    moved = while_a_transaction_is_open(
-        lambda: move_active_leaf_if(row.pk, expected=None, new=winner),
-        lambda: move_active_leaf_if(row.pk, expected=None, new=loser),
+    asked, winner, loser = new_id(), new_id(), new_id()
+    set_active_leaf(row.pk, asked)
+    seen = while_a_transaction_is_open(
+        lambda: touch_and_follow(row.pk, expected=asked, new=winner),
+        lambda: touch_and_follow(row.pk, expected=asked, new=loser),
     )
-    assert moved is False
+    assert seen == winner
     row.refresh_from_db()
-    assert (row.active_leaf_id, row.revision) == (winner, 1)
+    assert (row.active_leaf_id, row.revision) == (winner, 3)
 
 
 @pytest.mark.django_db(transaction=True)

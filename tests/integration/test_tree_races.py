@@ -191,7 +191,7 @@ def test_switch_to_the_message_while_its_answer_is_stored(
     second = ask(owner, first.conversation, parent_id=None)
     claim(second)
     switch(owner, conversation_id(first), message_id(first.reply_id), None)
-    gate = Gate(monkeypatch, services, "move_active_leaf_if")
+    gate = Gate(monkeypatch, services, "touch_and_follow")
     finishing = racers.start(lambda: finish(second))
     assert gate.reached.wait(PATIENCE_S)
     switching = racers.start_blocked(
@@ -405,7 +405,7 @@ def test_a_purge_while_the_reply_is_being_stored(
     run = ask(owner)
     claim(run)
     delete(owner, conversation_id(run), None)
-    gate = Gate(monkeypatch, services, "move_active_leaf_if")
+    gate = Gate(monkeypatch, services, "touch_and_follow")
     finishing = racers.start(lambda: finish(run, "secret", "user_stopped"))
     assert gate.reached.wait(PATIENCE_S)
     purging = racers.start_blocked(lambda: _purge(run))
