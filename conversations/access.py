@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
+from accounts import sql
 from accounts.errors import NotFound
 from accounts.ids import InvalidId, Prefix, parse_id
 from accounts.models import User
@@ -29,13 +30,19 @@ def access_conversation(
     `for_update` locks the row until the end of the caller's transaction; inserting messages and
     runs below it goes on meanwhile.
     """
-    rows = _own(user, conversation_id).filter(deleted_at__isnull=True)
-    if for_update:
-        rows = rows.select_for_update(no_key=True)
-    conversation = rows.first()
-    if conversation is None:
+    statement = _OWN + (" FOR NO KEY UPDATE" if for_update else "")
+    values = {"id": row_id("c", conversation_id), "owner": user.pk}
+    found = sql.rows(statement.format(sql.columns(Conversation, "own")), values)
+    if not found:
         raise NotFound
-    return conversation
+    return sql.instance(Conversation, found[0])
+
+
+_OWN = """
+SELECT {} FROM conversations_conversation own
+WHERE own.id = %(id)s AND own.owner_id = %(owner)s AND own.deleted_at IS NULL
+  AND (own.temporary_until IS NULL OR own.temporary_until > statement_timestamp())
+"""
 
 
 def access_deleted_conversation(user: User, conversation_id: str | UUID) -> Conversation:

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from accounts import sql
 from accounts.errors import NotFound
 from accounts.models import User
-from conversations import sql
 from conversations.content import TextPart, plain_text
 from conversations.list_cursor import Place, parse_place, write_place
 from conversations.models import Conversation

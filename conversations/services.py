@@ -15,12 +15,12 @@ from uuid import UUID
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
+from accounts import sql
 from accounts.errors import InvalidRequest
 from accounts.hints import hint
 from accounts.ids import new_id
 from accounts.models import User
 from accounts.sealing import KeyDestroyed
-from conversations import sql
 from conversations.content import TextPart, clean_text, plain_text, text_content
 from conversations.models import KEPT_ACTIVITIES, Conversation, Feedback, Message
 from conversations.sealed import readable_title, seal_parts, seal_reason, seal_title
@@ -84,7 +84,7 @@ def add_user_message(
     leaf and the last activity stay as they are: see `set_active_leaf` and `touch`.
     """
     row_id = message_id or new_id()
-    message = Message.objects.create(
+    message = Message(
         id=row_id,
         owner_id=conversation.owner_id,
         conversation_id=conversation.pk,
@@ -92,6 +92,7 @@ def add_user_message(
         role="user",
         content=seal_parts(conversation.owner_id, row_id, parts),
     )
+    sql.insert(message)
     if parent_id is None and not conversation.title_source:
         _draw_title(conversation, plain_text(parts))
     return message

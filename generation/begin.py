@@ -23,6 +23,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 from redis.exceptions import RedisError
 
+from accounts import sql
 from accounts.errors import KeyReused, NotFound
 from accounts.hints import hint
 from accounts.ids import new_id
@@ -140,7 +141,7 @@ def _save(once: Once, asked: str | None, choice: Choice, place: Callable[[], Pla
     run_id = new_id()
     _take_key(once, run_id)
     where = place()
-    run = Run.objects.create(
+    run = Run(
         id=run_id,
         owner=once.user,
         conversation=where.conversation,
@@ -152,6 +153,7 @@ def _save(once: Once, asked: str | None, choice: Choice, place: Callable[[], Pla
         pool=choice.pool,
         answer_tokens=choice.model.answer_tokens,
     )
+    sql.insert(run)
     services.touch_and_show(where.conversation.id, where.parent_id)
     hint(run.owner_id, "conversation_changed", conversation=run.conversation_id)
     hint(run.owner_id, "run_started", conversation=run.conversation_id, run=run.id)

@@ -18,11 +18,12 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
+from accounts import sql
 from accounts.errors import NotFound
 from accounts.hints import hint
 from accounts.ids import InvalidId, external_id, parse_id
 from accounts.models import User
-from conversations import services, sql
+from conversations import services
 from conversations.content import plain_text
 from conversations.models import Message
 from conversations.sealed import readable_parts
