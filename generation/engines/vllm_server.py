@@ -4,11 +4,11 @@
     ENGINE_PROFILES=… python -m generation.engines.vllm_server --profile NAME --stop
 
 A supervisor or a GPU worker starts it; it makes a session of its own, and there is one for each
-socket. Its child is the engine, in a further session: a terminal's Ctrl-C reaches neither. An engine that has
-ended is started again, with a pause that grows. SIGTERM ends the engine in its own way (its
-processes have handlers of their own, and a signal to all at once would cut them short), then the
-keeper; a second SIGTERM kills what is left. Where the keeper is killed, the kernel ends the
-engine, and the next keeper what is left of it.
+socket. Its child is the engine, in a further session: a terminal's Ctrl-C reaches neither. An
+engine that has ended is started again, with a pause that grows. SIGTERM ends the engine in its own
+way (its processes have handlers of their own, and a signal to all at once would cut them short),
+then the keeper; a second SIGTERM kills what is left. Where the keeper is killed, the kernel ends
+the engine, and the next keeper what is left of it.
 
 Exit status: 0 after SIGTERM, 2 for what a person must put right, 3 where another keeper is there.
 """

@@ -1,5 +1,4 @@
-"""What an engine is told of a run's owner: whom they share a prompt cache with, and who goes first.
-"""
+"""What an engine is told of a run's owner: whom they share its prefix cache with, and if they pay."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The real engine's life: it outlives its workers, and is started again when it dies.
-
-In this order, since each start takes a minute: the last test kills it.
-"""
+"""The real engine's life: it outlives its workers, and is started again when it dies."""
 
 from __future__ import annotations
 
