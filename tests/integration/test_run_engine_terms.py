@@ -1,4 +1,4 @@
-"""What an engine is told of a run's owner: whom they share its prefix cache with, and if they pay."""
+"""What an engine is told of a run's owner: a salt for its prefix cache, and whether they pay."""
 
 from __future__ import annotations
 
