@@ -37,7 +37,7 @@ def rows(sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     return found
 
 
-# --- rows of models, without what the ORM does to write the statement -------------------------------
+# --- rows of models -------------------------------------------------------------------------------
 
 
 @cache

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -33,11 +33,17 @@ from generation.models import Run
 from generation.payloads import done_of, done_payload, error_payload, run_payload, usage_of
 from generation.run_state import ENDED, LIVE, STATUS_OF_FINISH, Finish
 from quotas import ledger
+from quotas.plans import is_paid_sql
 from quotas.pricing import Prices
 
 log = logging.getLogger(__name__)
 
 MAX_RUNS_PER_LOOKUP = 500
+
+PAID_PRIORITY: Final = -1
+FREE_PRIORITY: Final = 0
+"""For engines that have priorities: the lower one is read first, and the higher one is set aside
+where memory runs out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,7 @@ class Claim:
     # Answers share an engine's prefix cache only where this is the same: how fast a prompt is read
     # would else tell one organisation what another has asked.
     cache_salt: str = ""
+    priority: int = FREE_PRIORITY
     context_tokens: int | None = None  # None: the model has been deleted since
 
 
@@ -213,16 +220,17 @@ def recheck(claim: Claim) -> tuple[int, bool]:
 
 
 # One statement makes an owner and tells it all that it must know.
-_CLAIM_OF = """
+_CLAIM_OF = f"""
 SELECT run.id, run.epoch, run.owner_id, run.conversation_id, run.parent_id, run.model_used,
     run.answer_tokens, run.opening_seq, run.stop_requested_at IS NOT NULL, run.continues_id,
-    pool.silence_s, person.organisation_id, organisation.cache_salt, model.context_tokens
+    pool.silence_s, person.organisation_id, organisation.cache_salt, model.context_tokens,
+    {is_paid_sql("run.owner_id")}
 FROM run
 JOIN generation_pool pool ON pool.slug = run.pool_id
 JOIN accounts_user person ON person.id = run.owner_id
 LEFT JOIN accounts_organisation organisation ON organisation.id = person.organisation_id
 LEFT JOIN generation_model model ON model.slug = run.model_used
-"""
+"""  # noqa: S608 — constants of our own
 _SAME_RUN = f"WITH run AS (SELECT * FROM generation_run WHERE id = %(run)s) {_CLAIM_OF}"  # noqa: S608 — constants of our own
 _TAKEN_RUN = """
 WITH run AS (
@@ -263,7 +271,8 @@ def _claim_of(run_id: uuid.UUID) -> Claim:
 
 def _claim_of_row(row: Sequence[Any]) -> Claim:
     (run_id, epoch, owner_id, conversation_id, parent_id, model, answer_tokens) = row[:7]
-    (opening_seq, stop_requested, continues_id, silence_s, organisation_id, salt, context) = row[7:]
+    (opening_seq, stop_requested, continues_id, silence_s) = row[7:11]
+    (organisation_id, salt, context, is_paid) = row[11:]
     return Claim(
         run_id=run_id,
         run=external_id("g", run_id),
@@ -278,6 +287,7 @@ def _claim_of_row(row: Sequence[Any]) -> Claim:
         silence_s=silence_s,
         partial=_text_of(continues_id),
         cache_salt=_cache_salt(owner_id, organisation_id, salt),
+        priority=PAID_PRIORITY if is_paid else FREE_PRIORITY,
         context_tokens=context,
     )
 
