@@ -41,17 +41,17 @@ def rows(sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 @cache
-def columns(model: type[Model], alias: str) -> str:
-    """The model's columns for a SELECT, as `instance` takes them."""
-    return ", ".join(f'{alias}."{field.column}"' for field in model._meta.concrete_fields)
+def columns(model: type[Model], alias: str, but: str = "") -> str:
+    """The model's columns for a SELECT, as `instance` takes them; `but` one that is not loaded."""
+    return ", ".join(f'{alias}."{field.column}"' for field in _fields(model) if field.name != but)
 
 
-def instance(model: type[M], values: Sequence[Any]) -> M:
+def instance(model: type[M], values: Sequence[Any], but: str = "") -> M:
     """The object that the ORM would have made of these columns.
 
     For models whose fields come as PostgreSQL has them, which is all that are read so.
     """
-    return model.from_db("default", _names(model), values)
+    return model.from_db("default", _names(model, but), values)
 
 
 def insert(row: Model) -> None:
@@ -64,7 +64,7 @@ def insert(row: Model) -> None:
 
 @cache
 def _insert(model: type[Model]) -> str:
-    fields = model._meta.concrete_fields
+    fields = _fields(model)
     given = ", ".join(f'"{field.column}"' for field in fields)
     values = ", ".join(f"%({field.attname})s" for field in fields)
     # RETURNING, because `rows` reads an answer.
@@ -73,13 +73,17 @@ def _insert(model: type[Model]) -> str:
 
 @cache
 def _json_names(model: type[Model]) -> tuple[str, ...]:
-    fields = model._meta.concrete_fields
+    fields = _fields(model)
     return tuple(field.attname for field in fields if isinstance(field, JSONField))
 
 
 @cache
-def _names(model: type[Model]) -> tuple[str, ...]:
-    return tuple(field.attname for field in model._meta.concrete_fields)
+def _names(model: type[Model], but: str = "") -> tuple[str, ...]:
+    return tuple(field.attname for field in _fields(model) if field.name != but)
+
+
+def _fields(model: type[Model]) -> Sequence[Any]:
+    return model._meta.concrete_fields
 
 
 def width(model: type[Model]) -> int:

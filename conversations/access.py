@@ -70,16 +70,17 @@ def access_message(user: User, conversation: Conversation, message_id: str | UUI
 
     Its content is not loaded: `selectors` read text, a door only lets in.
     """
-    message = (
-        Message.objects.filter(
-            id=row_id("m", message_id), conversation_id=conversation.pk, owner_id=user.pk
-        )
-        .defer("content")
-        .first()
-    )
-    if message is None:
+    values = {"id": row_id("m", message_id), "conversation": conversation.pk, "owner": user.pk}
+    found = sql.rows(_MESSAGE.format(sql.columns(Message, "own", but="content")), values)
+    if not found:
         raise NotFound
-    return message
+    return sql.instance(Message, found[0], but="content")
+
+
+_MESSAGE = """
+SELECT {} FROM conversations_message own
+WHERE own.id = %(id)s AND own.conversation_id = %(conversation)s AND own.owner_id = %(owner)s
+"""
 
 
 def access_reply(user: User, message_id: str | UUID) -> Message:

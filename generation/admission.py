@@ -10,8 +10,8 @@ from accounts.errors import Unavailable
 from accounts.ids import external_id
 from accounts.models import User
 from generation.exceptions import QueueFull, TooManyLiveRuns
-from generation.models import Pool, Run
-from generation.run_state import LIVE
+from generation.models import Pool
+from generation.runs import count_live
 from generation.scheduler import Room, scheduler_sync
 
 REBUILD_RETRY_S: Final = 2
@@ -28,11 +28,6 @@ def admit(user: User, pool: Pool) -> None:
         raise Unavailable(retry_after_s=REBUILD_RETRY_S)
     if room is Room.POOL_FULL:
         raise QueueFull(retry_after_s=10)
-    if room is Room.USER_FULL or _live_runs(user) >= settings.MAX_LIVE_RUNS_PER_USER:
+    most = settings.MAX_LIVE_RUNS_PER_USER
+    if room is Room.USER_FULL or count_live(user, most) >= most:
         raise TooManyLiveRuns(retry_after_s=5)
-
-
-def _live_runs(user: User) -> int:
-    """Counted up to the limit, whatever there is beyond it."""
-    live = Run.objects.filter(owner=user, status__in=LIVE)
-    return live[: settings.MAX_LIVE_RUNS_PER_USER].count()

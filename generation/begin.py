@@ -26,7 +26,7 @@ from redis.exceptions import RedisError
 from accounts import sql
 from accounts.errors import KeyReused, NotFound
 from accounts.hints import hint
-from accounts.ids import new_id
+from accounts.ids import external_id, new_id
 from accounts.models import User
 from conversations import services
 from conversations.models import Conversation
@@ -34,7 +34,7 @@ from generation import runs
 from generation.admission import admit
 from generation.catalogue import Choice
 from generation.launch import launch
-from generation.models import IdempotencyKey, Run
+from generation.models import Run
 
 log = logging.getLogger(__name__)
 
@@ -92,14 +92,20 @@ def known_run(once: Once) -> Run | None:
     """The run that a known key stands for. Raises KeyReused for a key of another request."""
     if once.key is None:
         return None
-    known = (
-        IdempotencyKey.objects.filter(user=once.user, key=once.key).select_related("run").first()
-    )
-    if known is None or known.created < timezone.now() - KEY_KEPT:
+    values = {"user": once.user.id, "key": once.key, "since": timezone.now() - KEY_KEPT}
+    found = sql.rows(_KNOWN, values)
+    if not found:
         return None
-    if bytes(known.body_digest) != once.digest():
+    body_digest, run_id = found[0]
+    if body_digest != once.digest():
         raise KeyReused(param="Idempotency-Key")
-    return runs.access_run(once.user, known.run.external_id)
+    return runs.access_run(once.user, external_id("g", run_id))
+
+
+_KNOWN = """
+SELECT body_digest, run_id FROM generation_idempotencykey
+WHERE user_id = %(user)s AND key = %(key)s AND created >= %(since)s
+"""
 
 
 def _twin_run(once: Once) -> Run:

@@ -119,10 +119,17 @@ def _own_runs(user: User) -> QuerySet[Run]:
     )
 
 
+_IS_LIVE = "run.status IN ({})".format(", ".join(f"'{status}'" for status in sorted(LIVE)))
+_LIVE_RUNS = f"""
+SELECT {{}} FROM generation_run run
+WHERE run.conversation_id = %(conversation)s AND {_IS_LIVE} ORDER BY run.id
+"""  # noqa: S608 — constants of our own
+
+
 def live_runs_of(conversation_id: uuid.UUID) -> list[Run]:
     """The conversation's queued and running runs, oldest first."""
-    live = Run.objects.filter(conversation_id=conversation_id, status__in=LIVE)
-    return list(live.order_by("id"))
+    found = sql.rows(_LIVE_RUNS.format(sql.columns(Run, "run")), {"conversation": conversation_id})
+    return [sql.instance(Run, row) for row in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +152,6 @@ class Standing:
     live: tuple[LiveReply, ...]
 
 
-_IS_LIVE = "run.status IN ({})".format(", ".join(f"'{status}'" for status in sorted(LIVE)))
 _STANDING = f"""
 SELECT shown.active_leaf_id, shown.revision,
     run.id, run.reply_id, run.parent_id, run.status, run.model_used
@@ -177,6 +183,18 @@ def refuse_live(conversation_id: uuid.UUID, message_id: uuid.UUID, param: str) -
     for run in live_runs_of(conversation_id):
         if message_id in (run.reply_id, run.parent_id):
             raise live_error(run, param)
+
+
+_LIVE_OF_USER = f"""
+SELECT count(*) FROM (
+    SELECT 1 FROM generation_run run WHERE run.owner_id = %(user)s AND {_IS_LIVE} LIMIT %(most)s
+) live
+"""  # noqa: S608 — constants of our own
+
+
+def count_live(user: User, most: int) -> int:
+    """How many live runs the user has; counted up to `most`, whatever there is beyond it."""
+    return int(sql.rows(_LIVE_OF_USER, {"user": user.pk, "most": most})[0][0])
 
 
 def live_error(run: Run, param: str) -> RunLive:
