@@ -45,6 +45,14 @@ class Follower:
         self._move(seq, name)
         return Step.PASS
 
+    def pushed_row(self, first_seq: int, last_seq: int, last_name: str) -> bool:
+        """Whether events that were pushed, their seqs rising by one, go on from the cursor as they
+        are; then it moves over all of them. Otherwise ask for each."""
+        if first_seq != self.cursor + 1:
+            return False
+        self._move(last_seq, last_name)
+        return True
+
     def read(self, seq: int, name: str) -> bool:
         """Whether to pass on an event read from the log: all after the cursor are."""
         if seq <= self.cursor:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from generation.events import EVENT_NAMES, Event, check_run, frame_prefix
 from generation.token_log.limits import MAX_PUSH_BYTES
@@ -32,6 +32,7 @@ _STOP: Final = b"S1"
 _HEAD: Final = struct.Struct(">34sQHI")
 _ROW: Final = struct.Struct(">QBBI")
 _NAME_INDEX: Final = {name: index for index, name in enumerate(EVENT_NAMES)}
+_NAMES: Final = len(EVENT_NAMES)
 _MAX_COUNT: Final = 65_535
 
 
@@ -49,14 +50,32 @@ class PushedEvent:
         return self.frame[self.prefix_bytes : -2]
 
 
-@dataclass(frozen=True, slots=True)
-class PushedRun:
-    """What is new in one run. `told_seq` is the end of its log; `body` all frames joined."""
+class PushedRun(NamedTuple):
+    """What is new in one run. `told_seq` is the end of its log; `body` all frames joined.
+
+    `length`: how many events. They are taken apart only where somebody looks: nearly every client
+    can be given `body` as it is. `in_row`: their seqs rise by one.
+    """
 
     run: str
     told_seq: int
-    events: tuple[PushedEvent, ...]
+    length: int
+    first_seq: int
+    last_seq: int
+    last_name: str
+    in_row: bool
+    table: bytes
     body: bytes
+
+    @property
+    def events(self) -> tuple[PushedEvent, ...]:
+        events: list[PushedEvent] = []
+        at = 0
+        for seq, name, prefix_bytes, frame_bytes in _ROW.iter_unpack(self.table):
+            frame = self.body[at : at + frame_bytes]
+            events.append(PushedEvent(seq, EVENT_NAMES[name], frame, prefix_bytes))
+            at += frame_bytes
+        return tuple(events)
 
 
 Entry = tuple[str, int, Sequence[Event]]
@@ -138,13 +157,26 @@ def _decode_entry(payload: bytes, at: int) -> tuple[PushedRun, int]:
     end = body_at + body_bytes
     if end > len(payload):
         raise IndexError(end)
-    events: list[PushedEvent] = []
-    frame_at = body_at
-    for seq, name, prefix_bytes, frame_bytes in _ROW.iter_unpack(payload[table_at:body_at]):
-        frame = payload[frame_at : frame_at + frame_bytes]
-        events.append(PushedEvent(seq, EVENT_NAMES[name], frame, prefix_bytes))
-        frame_at += frame_bytes
-    if frame_at != end:
-        raise IndexError(frame_at)
-    name_of_run = check_run(run.decode("ascii"))
-    return PushedRun(name_of_run, told_seq, tuple(events), payload[body_at:end]), end
+    table = payload[table_at:body_at]
+    first_seq = last_seq = frames_bytes = name = 0
+    in_row = True
+    for seq, name, _, frame_bytes in _ROW.iter_unpack(table):
+        in_row = in_row and (seq == last_seq + 1 or not first_seq)
+        first_seq, last_seq = first_seq or seq, seq
+        frames_bytes += frame_bytes
+        if name >= _NAMES:
+            raise IndexError(name)
+    if frames_bytes != body_bytes:
+        raise IndexError(frames_bytes)
+    entry = PushedRun(
+        check_run(run.decode("ascii")),
+        told_seq,
+        count,
+        first_seq,
+        last_seq,
+        EVENT_NAMES[name],
+        in_row,
+        table,
+        payload[body_at:end],
+    )
+    return entry, end
