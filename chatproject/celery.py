@@ -8,7 +8,7 @@ from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatproject.settings")
 
-app = Celery("chatproject")
+app = Celery("chatproject", amqp="generation.scheduler.broker:TicketAMQP")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 # By name: models cannot be imported yet. It takes part in GPU workers only.
