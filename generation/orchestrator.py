@@ -49,6 +49,9 @@ PREFILL_FACTOR: Final = 4
 """How many times the pool's silence an engine gets for its first piece: nothing comes while it
 reads the prompt, and a cold prompt of 3,600 tokens took 60 s on two CPU cores."""
 
+SILENCE_STEP_S: Final = 0.25
+"""How exactly an engine's silence is measured."""
+
 CONNECTION_ERRORS: Final = (DjangoDatabaseError, psycopg.OperationalError)
 """All that is no fault of the data: a primary that was demoted answers with an InternalError."""
 
@@ -200,8 +203,13 @@ class Orchestration:
         ending: Ending | None = None
         # Closing the stream aborts the request at the engine, whatever ended the loop.
         async with asyncio.timeout(first_s) as silence, aclosing(pieces) as stream:
+            heard_s = 0.0
             async for piece in stream:
-                silence.reschedule(loop.time() + self._claim.silence_s)
+                now_s = loop.time()
+                if now_s - heard_s > SILENCE_STEP_S:
+                    # Not for every token: moving a timer costs as much as all the rest here.
+                    heard_s = now_s
+                    silence.reschedule(now_s + self._claim.silence_s + SILENCE_STEP_S)
                 self._take(writer, piece)
                 if piece.finish is not None:
                     # Read to its end all the same: a stream that is left costs its connection.

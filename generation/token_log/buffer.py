@@ -7,6 +7,7 @@ confirmed, or is given up for a `snapshot` at a higher seq: no seq ever names tw
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -22,6 +23,8 @@ from generation.token_log.limits import (
 )
 
 _EMPTY_TEXT_BYTES: Final = len(encode_data({"text": ""}))
+# What JSON takes as it is, byte for byte: nearly every piece, and a tenth of the work.
+_IS_PLAIN: Final = re.compile(r"[ !#-\[\]-~]*").fullmatch
 _TEXT_NAMES: Final = frozenset({"delta", "snapshot"})
 
 # Kept free at the end of an epoch's seqs for what must still be said there: the rest of the text
@@ -241,6 +244,9 @@ def _deltas(text: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _text_bytes(text: str) -> int:
+    """How much room it takes in JSON. Raises ValueError for text that has no UTF-8 form."""
+    if _IS_PLAIN(text):
+        return len(text)
     return len(encode_data({"text": text})) - _EMPTY_TEXT_BYTES
 
 
