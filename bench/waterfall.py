@@ -101,7 +101,7 @@ def _steps(trace: Sequence[tuple[float, str]]) -> dict[str, float]:
 
 
 def _draw(bench: Bench) -> None:
-    """Each step as a bar from the one before it; what goes on at once stands one below the other."""
+    """Each step as a bar from the one before it; what goes on at once stands together."""
     steps = [(name, value) for name, value in bench.figures.items() if name != "answers"]
     whole_ms = max(value for _, value in steps)
     before_ms = 0.0

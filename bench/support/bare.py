@@ -1,8 +1,8 @@
 """A bare ASGI application that writes event streams: the floor under what a gateway costs.
 
-Every FLUSH_S, as a worker's flusher would push, one loop sends a ready frame to each stream whose
-turn it is, RATE times a second for each. No log, no Redis, no cursor, no Django, and not even a
-task that wakes for each stream.
+Each stream is a coroutine that waits to be woken and sends a ready frame, RATE times a second.
+Every FLUSH_S, as a worker's flusher would push, one loop wakes those whose turn it is. No log, no
+Redis, no cursor, no queue, no Django.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RUN = b"0" * 32
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-streams: list[Send] = []
+streams: list[asyncio.Event] = []
 
 
 async def application(scope: Message, receive: Receive, send: Send) -> None:
@@ -39,10 +39,10 @@ async def application(scope: Message, receive: Receive, send: Send) -> None:
 
 async def _lifespan(receive: Receive, send: Send) -> None:
     await receive()
-    writing = asyncio.create_task(_write_forever())
+    waking = asyncio.create_task(_wake_forever())
     await send({"type": "lifespan.startup.complete"})
     await receive()
-    writing.cancel()
+    waking.cancel()
     await send({"type": "lifespan.shutdown.complete"})
 
 
@@ -54,15 +54,28 @@ async def _begin(send: Send) -> None:
 async def _stream(receive: Receive, send: Send) -> None:
     await _begin(send)
     await send({"type": "http.response.body", "body": b"retry: 2000\n\n", "more_body": True})
-    streams.append(send)
+    wake = asyncio.Event()
+    streams.append(wake)
+    writing = asyncio.create_task(_write(wake, send))
     try:
         while (await receive())["type"] != "http.disconnect":
             pass
     finally:
-        streams.remove(send)
+        writing.cancel()
+        streams.remove(wake)
 
 
-async def _write_forever() -> None:
+async def _write(wake: asyncio.Event, send: Send) -> None:
+    seq = 1
+    while True:
+        await wake.wait()
+        wake.clear()
+        seq += 1
+        frame = FRAME % (RUN, seq, seq % 1000)
+        await send({"type": "http.response.body", "body": frame, "more_body": True})
+
+
+async def _wake_forever() -> None:
     loop = asyncio.get_running_loop()
     began_s, sent = loop.time(), 0
     while True:
@@ -72,7 +85,5 @@ async def _write_forever() -> None:
             began_s, sent = loop.time(), 0  # others came or went meanwhile: count anew
             continue
         for turn in range(sent, due):
-            frame = FRAME % (RUN, turn, turn % 1000)
-            send = streams[turn % len(streams)]
-            await send({"type": "http.response.body", "body": frame, "more_body": True})
+            streams[turn % len(streams)].set()
         sent = due

@@ -28,4 +28,4 @@ STEPS: Final = (
 
 ENGINE: Final = "engine's token"
 AFTER_ENGINE: Final = ("flushed", "pushing", "hub", "taken")
-"""Reached again and again; what counts is the first time after the engine's token, in this order."""
+"""Reached again and again; what counts is the first time after the token, in this order."""
