@@ -36,15 +36,18 @@ class ModelAdmin(AuditedAdmin):
         "is_default",
         "context_tokens",
         "answer_tokens",
+        "fallback",
         "input_price",
         "output_price",
     )
     list_filter = ("enabled",)
     search_fields = ("slug", "title")
+    list_select_related = ("fallback",)
     readonly_fields = ("currency", "created")
     fieldsets = (
         (None, {"fields": ("slug", "title", "enabled", "is_default", "created")}),
         ("Room", {"fields": ("context_tokens", "answer_tokens")}),
+        ("While no replica is healthy", {"fields": ("fallback",)}),
         (
             "Prices of a million tokens",
             {

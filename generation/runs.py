@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -52,6 +52,7 @@ class Claim:
     opening_seq: int
     stop_requested: bool
     silence_s: float
+    notices: tuple[Mapping[str, object], ...] = ()
     partial: str = ""  # the text that the answer begins with, where it continues another
     # Answers share an engine's prefix cache only where this is the same: how fast a prompt is read
     # would else tell one organisation what another has asked.
@@ -80,6 +81,7 @@ class RunEnd:
     done_data: bytes
     text: str
     error_data: bytes | None = field(default=None)
+    notices_data: tuple[bytes, ...] = ()
 
 
 # --- access ---------------------------------------------------------------------------------------
@@ -205,9 +207,9 @@ def recheck(claim: Claim) -> tuple[int, bool]:
 
 
 @transaction.atomic
-def claim(run_id: uuid.UUID, replica: str) -> Claim | None:
-    """queued → running under the next epoch; None if the run is no longer queued."""
-    moved = Run.objects.filter(id=run_id, status="queued", epoch=0).update(
+def claim(run_id: uuid.UUID, replica: str, *, pool: str) -> Claim | None:
+    """queued → running under the next epoch; None if the run is no longer queued in this pool."""
+    moved = Run.objects.filter(id=run_id, status="queued", epoch=0, pool=pool).update(
         status="running", epoch=1, replica=replica, claimed_at=Now()
     )
     return _claim_of(run_id) if moved else None
@@ -234,6 +236,7 @@ def _claim_of(run_id: uuid.UUID) -> Claim:
         model=row.model_used,
         answer_tokens=row.answer_tokens,
         opening_seq=row.opening_seq,
+        notices=tuple(row.notices),
         stop_requested=row.stop_requested_at is not None,
         silence_s=row.pool.silence_s,
         partial=continued_text(row),
@@ -259,8 +262,35 @@ def finish(claim: Claim, outcome: Outcome) -> dict[str, object] | None:
 
 
 def end_queued(run_id: uuid.UUID, outcome: Outcome) -> dict[str, object] | None:
-    """End a run that nobody has claimed; None if somebody has."""
+    """End a run that nobody has claimed; None if somebody has.
+
+    The seq before the outcome's `last_seq` must be the last that epoch 0 wrote: read the row under
+    a lock (`lock_queued`), or a move in the queue may add one.
+    """
     return _end(run_id, "queued", 0, outcome)
+
+
+def lock_queued(run_id: uuid.UUID) -> Run | None:
+    """The run, locked, while nobody has claimed it. Inside a transaction."""
+    return Run.objects.select_for_update().filter(id=run_id, status="queued", epoch=0).first()
+
+
+def move_queued(row: Run, model: Model, pool_id: str, notice: dict[str, object] | None) -> bool:
+    """Put a queued run into another pool's queue, of that model; False where it is no longer as
+    `row` has it: claimed, stopped, or moved by another. The row alone: the queues come after."""
+    same = Run.objects.filter(
+        id=row.id, status="queued", epoch=0, pool=row.pool_id, opening_seq=row.opening_seq
+    )
+    notices = [*row.notices, notice] if notice else row.notices
+    moved = same.update(
+        pool=pool_id,
+        model_used=model.slug,
+        model_begun=row.model_begun or (row.model_used if notice else ""),
+        answer_tokens=model.answer_tokens,
+        notices=notices,
+        opening_seq=row.opening_seq + len(notices) - len(row.notices),
+    )
+    return moved == 1
 
 
 @transaction.atomic
@@ -372,7 +402,15 @@ def _run_end(row: Run, text: str) -> RunEnd:
         done_data=encode_data(done_payload(row)),
         text=text,
         error_data=error,
+        notices_data=tuple(encode_data(notice) for notice in row.notices),
     )
+
+
+def waiting_pools(runs: Iterable[str]) -> dict[str, str]:
+    """In which pool's queue each of these waits now; those that wait no more are left out."""
+    ids = [parse_id("g", run) for run in list(runs)[:MAX_RUNS_PER_LOOKUP]]
+    waiting = Run.objects.filter(id__in=ids, status="queued").values_list("id", "pool_id")
+    return {external_id("g", run_id): pool for run_id, pool in waiting}
 
 
 _ENDS = """
