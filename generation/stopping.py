@@ -63,7 +63,9 @@ def _end_queued(row: Run) -> tuple[str, Event] | None:
     last_seq = fresh.opening_seq + 1
     outcome = runs.Outcome("user_stopped", runs.continued_text(fresh), last_seq)
     done = runs.end_queued(row.id, outcome)
-    return done and (fresh.pool_id, Event(last_seq, "done", encode_data(done)))
+    if done is None:
+        return None
+    return fresh.pool_id, Event(last_seq, "done", encode_data(done))
 
 
 def _append_done(run: str, done: Event) -> None:

@@ -20,7 +20,8 @@ from django.conf import settings
 from generation.engines import EngineProfile
 from generation.engines.keeper_lock import Keeper, Place, UnsafeDirectory, holder
 from generation.engines.serve import passed_environment
-from generation.engines.vllm_server import fingerprint
+from generation.engines.vllm_server import Unusable, fingerprint
+from generation.engines.vllm_server import stop as stop_keeper
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,18 @@ class EngineGuard:
         if self._started is None:
             self._start()
         return False
+
+    def stop(self) -> None:
+        """End the engine and its keeper, whoever has started them, and wait. Takes a while."""
+        try:
+            stop_keeper(self._place)
+        except (OSError, Unusable) as error:
+            # The next engine is started all the same, and says so where there is no room for it.
+            logger.error(  # noqa: TRY400
+                "The engine was not stopped: %s", error, extra={"action": "engine_not_stopped"}
+            )
+        if self._started is not None:
+            self._started.poll()
 
     def _note(self, keeper: Keeper) -> None:
         """Say once whose engine it is; another one's options are not ours to correct."""

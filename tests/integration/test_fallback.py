@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -181,7 +182,7 @@ def test_an_answer_costs_what_its_model_costs(owner: User) -> None:
     assert claimed is not None
     assert runs.finish(claimed, runs.Outcome("stop", "x", 4, output_tokens=1_000_000))
     entry = UsageEntry.objects.get(run_id=run.id)
-    assert (entry.model, entry.cost) == ("small", 1)
+    assert (entry.model, entry.cost) == ("small", Decimal(1))
 
 
 # --- runs that wait already -----------------------------------------------------------------------
@@ -245,7 +246,7 @@ def test_the_sweep_moves_and_ends_what_a_crash_left_half_moved(owner: User) -> N
     run = waiting(owner)
     alive("small")
     choice = route(Model.objects.get(slug="big"))
-    notice = {"code": "other_model", "text": "x", "model": "small", "instead_of": "big"}
+    notice: dict[str, object] = {"code": "other_model", "text": "x", "model": "small"}
     assert runs.move_queued(run, choice.model, "small", notice)
     assert places(run) == [1, None]
     assert claim(run, "big") is None, "the old queue's entry is worth nothing"
