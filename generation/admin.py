@@ -155,7 +155,7 @@ class MoveForm(ActionForm):
 
     pool = forms.ChoiceField(
         required=False,
-        label="to",
+        label="",  # its words are the first choice's: a label would stand above it
         widget=UnfoldAdminSelectWidget(
             {
                 "class": ActionForm.base_fields["action"].widget.attrs.get("class", ""),
@@ -168,7 +168,7 @@ class MoveForm(ActionForm):
         super().__init__(*args, **kwargs)
         pools = Pool.objects.select_related("model").order_by("slug")
         self.fields["pool"].choices = [  # type: ignore[attr-defined]  # of a Field it does not know
-            ("", "a pool …"),
+            ("", "to the pool …"),
             *((pool.slug, f"{pool.slug} ({pool.model.title})") for pool in pools),
             (HOME, "the pool of its worker's environment"),
         ]

@@ -7,6 +7,7 @@ that outlives this worker: an answer's worker may be replaced without the model 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -27,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 """How often it is looked whether somebody keeps the engine."""
+
+END_S: Final = 5.0
+"""How long a keeper that has let its place go may take to end."""
 
 PAUSE_MAX_S: Final = 30.0
 """The longest pause between two keepers that end at once (a wrong profile, a full disk)."""
@@ -73,7 +77,8 @@ class EngineGuard:
                 "The engine was not stopped: %s", error, extra={"action": "engine_not_stopped"}
             )
         if self._started is not None:
-            self._started.poll()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._started.wait(END_S)
 
     def _note(self, keeper: Keeper) -> None:
         """Say once whose engine it is; another one's options are not ours to correct."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,29 +13,33 @@ import pytest
 
 from accounts import aio
 from generation.engines import parse_profiles
+from generation.engines.keeper_lock import Place, at_work, holder
 from generation.models import Model, Pool, Replica
 from generation.worker import move as move_module
 from generation.worker import replica as replica_module
 from generation.worker import service as service_module
 from generation.worker.service import Running, Service
 from generation.worker_context import HANDOVER, WorkerContext
+from tests.integration.test_worker_engine import place
 from tests.integration.test_worker_service import PATIENCE_S, Answers, start_work, until
+from tests.stack import ROOT
+
+__all__ = ["place"]
 
 NAME = "mover-1"
+PROFILES: dict[str, Any] = {
+    "first": {"kind": "simulated", "model": "one"},
+    "second": {"kind": "simulated", "model": "two"},
+    "ill": {"kind": "simulated", "options": {"sick": True}},
+    "wrong": {"kind": "simulated", "options": {"nonsense": 1}},
+}
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
 def pools(settings: Any) -> None:
-    settings.ENGINE_PROFILES = json.dumps(
-        {
-            "first": {"kind": "simulated", "model": "one"},
-            "second": {"kind": "simulated", "model": "two"},
-            "ill": {"kind": "simulated", "options": {"sick": True}},
-            "wrong": {"kind": "simulated", "options": {"nonsense": 1}},
-        }
-    )
+    settings.ENGINE_PROFILES = json.dumps(PROFILES)
     for slug in ("first", "second", "ill", "wrong", "unknown"):
         model = Model.objects.create(slug=slug, title=slug)
         Pool.objects.create(slug=slug, model=model, profile=slug)
@@ -190,6 +195,23 @@ async def test_it_stays_where_it_is_and_says_why(pool: str, why: str) -> None:
         await want(None)
         await until_row(lambda row: row.detail == "simulated")
     assert heard.pools == ["first"]
+
+
+async def test_an_engine_that_it_starts_is_stopped_when_it_leaves(
+    place: Place, settings: Any
+) -> None:
+    """From one that others start to one that the profile starts, and back."""
+    serve = {"model": "m", "command": [sys.executable, str(ROOT / "tests" / "pretend_vllm.py")]}
+    served = {"kind": "vllm", "url": f"unix://{place.socket}", "serve": serve}
+    settings.ENGINE_PROFILES = json.dumps({**PROFILES, "second": served})
+    async with running(Heard()) as service:
+        await want("second")
+        await until_row(lambda row: row.pool_id == "second" and row.healthy)
+        assert holder(place) is not None
+        await want("first")
+        await until_row(lambda row: row.pool_id == "first" and row.healthy)
+        assert (holder(place), at_work(place)) == (None, [])
+        assert "engine guard" not in {task.get_name() for task in service._side_tasks}
 
 
 async def test_an_engine_that_does_not_start_says_how_to_get_back() -> None:
