@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from accounts import aio
 from generation.engines import parse_profiles
@@ -74,7 +75,7 @@ async def nothing_to_do(context: WorkerContext) -> bool:
 async def running(
     heard: Heard, work_one: Callable[[WorkerContext], Any] = nothing_to_do
 ) -> AsyncIterator[Service]:
-    profile = parse_profiles(move_module.settings.ENGINE_PROFILES)["first"]
+    profile = parse_profiles(settings.ENGINE_PROFILES)["first"]
     opened = await Running.open(
         pool="first",
         replica=NAME,
