@@ -144,6 +144,8 @@ def _profile_row(profile: EngineProfile, pools: list[str]) -> dict[str, object]:
 def _host(url: str) -> str:
     """At most the host and port: a path may be a socket's or carry a key."""
     parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return "a unix socket"
     return parts.netloc.rpartition("@")[2]
 
 

@@ -199,6 +199,7 @@ class Orchestration:
             max_tokens=prompt.max_tokens,
             partial=prompt.partial,
             cache_salt=self._claim.cache_salt,
+            priority=self._claim.priority,
         )
         pieces = self._context.engine.generate(request)
         loop = asyncio.get_running_loop()

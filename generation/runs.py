@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from typing import Final
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -31,10 +32,16 @@ from generation.models import Model, Run
 from generation.payloads import done_payload, error_payload, run_payload
 from generation.run_state import ENDED, LIVE, STATUS_OF_FINISH, Finish
 from quotas import ledger
+from quotas.plans import plan_of
 
 log = logging.getLogger(__name__)
 
 MAX_RUNS_PER_LOOKUP = 500
+
+PAID_PRIORITY: Final = -1
+FREE_PRIORITY: Final = 0
+"""For engines that have priorities: the lower one is read first, and the higher one is set aside
+where memory runs out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,7 @@ class Claim:
     # Answers share an engine's prefix cache only where this is the same: how fast a prompt is read
     # would else tell one organisation what another has asked.
     cache_salt: str = ""
+    priority: int = FREE_PRIORITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +249,7 @@ def _claim_of(run_id: uuid.UUID) -> Claim:
         silence_s=row.pool.silence_s,
         partial=continued_text(row),
         cache_salt=cache_salt(row.owner),
+        priority=_priority(row.owner),
     )
 
 
@@ -250,6 +259,11 @@ def cache_salt(owner: User) -> str:
     if organisation is None:
         return owner.external_id
     return organisation.cache_salt or f"o_{organisation.id.hex}"
+
+
+def _priority(owner: User) -> int:
+    plan = plan_of(owner.id)
+    return PAID_PRIORITY if plan is not None and plan.is_paid else FREE_PRIORITY
 
 
 def finish(claim: Claim, outcome: Outcome) -> dict[str, object] | None:

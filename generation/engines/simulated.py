@@ -24,7 +24,8 @@ Further options:
   `<hold_file>.name` instead (user text names no other files).
 - `directives`: look for one in the last user message
 - `journal_file`: one JSON line per start and end of a request: at_ms (Unix time), run, what
-  (`started`, `finished`, `closed`, or the error's class), pieces, partial_chars
+  (`started`, `finished`, `closed`, or the error's class), pieces, partial_chars, cache_salt,
+  priority
 - `sick`: `health` says no
 """
 
@@ -359,6 +360,8 @@ class SimulatedEngine:
             "what": what,
             "pieces": pieces,
             "partial_chars": len(request.partial),
+            "cache_salt": request.cache_salt,
+            "priority": request.priority,
         }
         # O_APPEND: lines of several worker processes do not mix.
         with suppress(OSError), Path(self._journal_file).open("a", encoding="utf-8") as journal:

@@ -11,7 +11,7 @@ import httpx
 
 from generation.engines.errors import EngineError
 from generation.engines.metrics import read_load
-from generation.engines.openai import QUESTION_TIMEOUT_S, OpenAIEngine
+from generation.engines.openai import OpenAIEngine
 from generation.engines.protocol import (
     ChatMessage,
     EngineProfile,
@@ -21,6 +21,9 @@ from generation.engines.protocol import (
 )
 from generation.engines.serve import PRIORITY_OPTION, has_priorities
 from generation.engines.text import clean_text
+
+LOAD_TIMEOUT_S: Final = 3.0
+"""Less than a health check may take."""
 
 COUNT_TIMEOUT_S: Final = 15.0
 """The server counts in the process that also writes all answers: on a CPU it may have to wait."""
@@ -57,13 +60,14 @@ class VllmEngine(OpenAIEngine):
 
     async def health(self) -> Health:
         """Whether the engine behind the server is alive, and its load."""
-        health = await self._health_at("/health")
-        return replace(health, load=await self.load()) if health.ok else health
+        # At once, and the load in less time: slow figures must not make it a sick engine.
+        health, load = await asyncio.gather(self._health_at("/health"), self.load())
+        return replace(health, load=load) if health.ok else health
 
     async def load(self) -> Load | None:
         """What the server's metrics tell; None where they cannot be had."""
         try:
-            async with asyncio.timeout(QUESTION_TIMEOUT_S):
+            async with asyncio.timeout(LOAD_TIMEOUT_S):
                 request = self._client.build_request("GET", "/metrics")
                 status, body = await self._question(request)
         except (TimeoutError, httpx.HTTPError, ValueError):

@@ -3,12 +3,12 @@
     ENGINE_PROFILES=… python -m generation.engines.vllm_server --profile NAME
     ENGINE_PROFILES=… python -m generation.engines.vllm_server --profile NAME --stop
 
-A supervisor or a GPU worker starts it, in a session of its own; there is one for each socket. Its
-child is the engine, in a further session: a terminal's Ctrl-C reaches neither. An engine that has
-ended is started again, with a pause that grows. SIGTERM ends the engine in its own way (its
-processes have handlers of their own, and a signal to all at once would cut them short), then the
-keeper; a second SIGTERM kills what is left. Where the keeper is killed, the kernel ends the
-engine, and the next keeper what is left of it.
+A supervisor or a GPU worker starts it; it makes a session of its own, and there is one for each
+socket. Its child is the engine, in a further session: a terminal's Ctrl-C reaches neither. An
+engine that has ended is started again, with a pause that grows. SIGTERM ends the engine in its own
+way (its processes have handlers of their own, and a signal to all at once would cut them short),
+then the keeper; a second SIGTERM kills what is left. Where the keeper is killed, the kernel ends
+the engine, and the next keeper what is left of it.
 
 Exit status: 0 after SIGTERM, 2 for what a person must put right, 3 where another keeper is there.
 """
@@ -33,7 +33,7 @@ from types import FrameType
 from typing import Final
 
 from generation.engines import keeper_lock
-from generation.engines.keeper_lock import KeeperLock, Place, UnsafeDirectory
+from generation.engines.keeper_lock import Keeper, KeeperLock, Place, UnsafeDirectory
 from generation.engines.profiles import InvalidProfiles, parse_profiles
 from generation.engines.protocol import EngineProfile, ServeOptions
 from generation.engines.serve import command_line, process_environment
@@ -76,6 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         profile, serve, place = _read(options.profile)
         if options.stop:
             return stop(place)
+        with suppress(PermissionError):  # the leader of a group has been set apart already
+            os.setsid()
         place.make()
         return EngineKeeper(profile, serve, place).keep()
     except (Unusable, UnsafeDirectory, InvalidProfiles, OSError) as error:
@@ -106,15 +108,17 @@ def fingerprint(profile: EngineProfile, serve: ServeOptions) -> str:
 
 
 def stop(place: Place) -> int:
-    """Tell the keeper to end, and wait until it has."""
-    if not keeper_lock.signal_keeper(place, signal.SIGTERM):
-        say(f"nobody keeps an engine at {place.socket}")
-        return 0
+    """Tell the keeper to end, and wait until it has. A worker may have started the next by then."""
     deadline_s = time.monotonic() + STOP_PATIENCE_S + 2 * LEFT_PATIENCE_S
-    while keeper_lock.holder(place) is not None:
+    told: Keeper | None = None
+    while (keeper := keeper_lock.holder(place)) is not None and told in (None, keeper):
+        if told is None and keeper.pid and keeper_lock.signal_keeper(place, signal.SIGTERM):
+            told = keeper
         if time.monotonic() > deadline_s:
             raise Unusable(f"the engine at {place.socket} does not end.")
         time.sleep(TICK_S / 5)
+    if told is None:
+        say(f"nobody keeps an engine at {place.socket}")
     return 0
 
 

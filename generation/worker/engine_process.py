@@ -7,12 +7,12 @@ that outlives this worker: an answer's worker may be replaced without the model 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
-import subprocess
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,8 @@ LOOK_S: Final = 1.0
 END_S: Final = 5.0
 """How long a keeper that has let its place go may take to end."""
 
+KEEPER_MODULE: Final = "generation.engines.vllm_server"
+
 PAUSE_MAX_S: Final = 30.0
 """The longest pause between two keepers that end at once (a wrong profile, a full disk)."""
 
@@ -45,7 +47,7 @@ class EngineGuard:
         self._profile = profile
         self._serve = profile.serve
         self._place = Place(profile.socket)
-        self._started: subprocess.Popen[bytes] | None = None
+        self._started: int | None = None
         self._pause_s = LOOK_S
         self._known: Keeper | None = None
 
@@ -56,7 +58,7 @@ class EngineGuard:
 
     def look(self) -> bool:
         """Whether there is a keeper; where there is none, one has been started now."""
-        if self._started is not None and self._started.poll() is not None:
+        if self._started is not None and _has_ended(self._started):
             self._started = None
         keeper = holder(self._place)
         if keeper is not None:
@@ -76,9 +78,12 @@ class EngineGuard:
             logger.error(  # noqa: TRY400
                 "The engine was not stopped: %s", error, extra={"action": "engine_not_stopped"}
             )
-        if self._started is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._started.wait(END_S)
+        deadline_s = time.monotonic() + END_S
+        while self._started is not None and not _has_ended(self._started):
+            if time.monotonic() > deadline_s:
+                return
+            time.sleep(0.05)
+        self._started = None
 
     def _note(self, keeper: Keeper) -> None:
         """Say once whose engine it is; another one's options are not ours to correct."""
@@ -112,7 +117,7 @@ class EngineGuard:
             return
         logger.info(
             "Started a keeper for the engine, process %d; its log is %s",
-            self._started.pid,
+            self._started,
             self._place.log,
             extra={"action": "engine_started"},
         )
@@ -126,18 +131,31 @@ class EngineGuard:
         }
 
 
-def _spawn(profile: str, environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+def _spawn(profile: str, environment: dict[str, str], log: Path) -> int:
+    """Start a keeper; its pid. No Popen: a keeper is meant to go on when we have ended."""
     # The last start's words are kept; the log of one start is short, since requests are not in it.
     if log.exists():
         log.replace(log.with_name(f"{log.name}.1"))
     with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "generation.engines.vllm_server", "--profile", profile],
-            cwd=settings.BASE_DIR,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            # Neither the terminal's signals nor those to this worker's group reach it.
-            start_new_session=True,
+        # It makes a session of its own at once: neither the terminal's signals nor those to this
+        # worker's group reach it from then on.
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-P", "-m", KEEPER_MODULE, "--profile", profile],
+            {**environment, "PYTHONPATH": str(settings.BASE_DIR)},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, output.fileno(), 2),
+            ],
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which Python ignores
+            setsigmask=[],
         )
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child of ours has; its number is free then."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True

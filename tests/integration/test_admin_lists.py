@@ -323,13 +323,15 @@ def test_engine_profiles_show_no_key_and_no_path(client: Client, settings: Any) 
         "slots": 6,
         "options": {"temperature_cap": "option-value"},
     }
-    settings.ENGINE_PROFILES = json.dumps({"good": profile})
+    local = {"kind": "vllm", "url": "unix:///run/where/it.sock", "serve": {"model": "/weights"}}
+    settings.ENGINE_PROFILES = json.dumps({"good": profile, "local": local})
     used, lost = make_pool(), make_pool()
     Pool.objects.filter(pk=used.pk).update(profile="good")
     html = client.get("/admin/generation/pool/engine-profiles/").content.decode()
     for shown in ("good", "openai", "large", "8192", "gpu-1.internal:8000", "temperature_cap"):
         assert shown in html, shown
-    for hidden in ("sk-do-not-show", "secret/path", "option-value"):
+    assert "a unix socket" in html
+    for hidden in ("sk-do-not-show", "secret/path", "option-value", "it.sock", "/weights"):
         assert hidden not in html, hidden
     assert used.pk in html
     missing = html[html.index("missing-profiles") :]

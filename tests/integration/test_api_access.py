@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 
 from tests.api_schema import calls, operation_of
-from tests.phone import call, get_run, post_message, stop
+from tests.phone import NO_TLS, call, get_run, post_message, stop
 from tests.stack import Stack, directive, wait_for
 
 _MAKE_PEOPLE = """
@@ -41,7 +42,8 @@ CSRF = "a" * 32
 
 NOTHING = "0" * 32
 MISSING = {kind: f"{kind}_{NOTHING}" for kind in "cgmt"} | {"r": f"m_{NOTHING}"}
-WRONG_KINDS = ["c_", "x" * 32, "g_" + "A" * 32, "c_00000000-0000-0000-0000-000000000000", "%00"]
+WRONG_KINDS = ["c_", "x" * 32, "g_" + "A" * 32, "c_00000000-0000-0000-0000-000000000000"]
+WRONG_KINDS += ["%00", "%ff%fe", "%zz", "%", "%2e%2e", "%E2%80%AE"]
 
 # (method, path, body). {c} conversation, {g} live run, {m} its message, {r} its reply, {t} token.
 Row = tuple[str, str, object]
@@ -351,6 +353,59 @@ def test_an_expired_temporary_conversation_is_gone_with_its_runs(stack: Stack) -
     ids = _ids(run)
     for wanted in OWNED:
         _assert_error(_ask(stack, ada.headers, wanted, ids), 404, "not_found")
+
+
+def test_a_deleted_conversation_is_gone_with_its_runs(stack: Stack) -> None:
+    """For its owner too, by every call, until it is restored."""
+    ada, url = stack.people["ada"], stack.webs[0].url
+    run = post_message(url, ada.headers, directive(tokens=1))
+    wait_for(lambda: get_run(url, ada.headers, run["id"])["finish"], "the answer")
+    path = f"{url}/v1/conversations/{run['conversation']}"
+    assert call("DELETE", path, ada.headers).status_code == 204
+    before = _rows(stack)
+    restore = ("POST", "/v1/conversations/{c}:restore", None)
+    for wanted in OWNED:
+        if wanted != restore:
+            gone = _ask(stack, ada.headers, wanted, _ids(run))
+            _assert_alike(gone, _ask(stack, ada.headers, wanted, MISSING))
+    assert _rows(stack) == before
+    assert _ask(stack, ada.headers, restore, _ids(run)).status_code == 200
+    assert call("GET", path, ada.headers).status_code == 200
+
+
+HEADED = [row for row in OWNED + OWN + TO_ALL if row[0] == "GET" and not row[1].endswith("stream")]
+
+
+@pytest.mark.parametrize("wanted", HEADED, ids=name_of)
+def test_head_is_get_without_its_body(stack: Stack, wanted: Row) -> None:
+    """A stream alone has no HEAD: its length and its end are not known."""
+    ada, url = stack.people["ada"].headers, stack.webs[0].url
+    run = post_message(url, ada, directive(tokens=1))
+    wait_for(lambda: get_run(url, ada, run["id"])["finish"], "the answer")
+    for ids in (_ids(run), MISSING):
+        own = _ask(stack, ada, wanted, ids)
+        # The schema describes no HEAD: it is GET's.
+        path = stack.webs[0].url + wanted[1].format(**ids)
+        head = httpx.head(path, headers=ada, verify=NO_TLS)
+        assert (head.status_code, head.content) == (own.status_code, b"")
+        assert head.headers["content-type"] == own.headers["content-type"]
+
+
+def test_a_walk_while_thirty_jump_to_the_top_sees_each_once(stack: Stack) -> None:
+    bob, url = stack.people["bob"].headers, stack.webs[0].url
+    listed = f"{url}/v1/conversations"
+    made = {call("POST", listed, bob, {}).json()["id"] for _ in range(40)}
+    page = call("GET", f"{listed}?limit=7", bob).json()
+    seen = [item["id"] for item in page["items"]]
+    for one in sorted(made - set(seen))[:30]:
+        post_message(url, bob, directive(tokens=1), one)
+    top = call("GET", f"{listed}?limit=100", bob).json()["items"][:30]
+    assert not {item["id"] for item in top} & set(seen)  # the premise: they did jump
+    while page["next_cursor"]:
+        page = call("GET", f"{listed}?limit=7&cursor={page['next_cursor']}", bob).json()
+        seen += [item["id"] for item in page["items"]]
+    assert len(seen) == len(set(seen))
+    assert made <= set(seen)
 
 
 def _uuid(run: str) -> str:

@@ -19,10 +19,11 @@ from generation.engines import (
     Load,
     Usage,
     build_engine,
+    vllm,
 )
 from generation.engines.profiles import InvalidProfiles
 from generation.engines.protocol import Engine
-from tests.upstream import DONE, Reply, Upstream, delta, finish, frame, usage
+from tests.upstream import DONE, Hang, Reply, Upstream, delta, finish, frame, usage
 
 GOOD = Reply(delta("Hello"), finish(), usage(50, 32, 1), DONE)
 TURNS = (ChatMessage("system", "Be brief."), ChatMessage("user", "Hi\0!"))
@@ -128,6 +129,18 @@ async def test_a_dead_core_is_not_healthy_and_lacking_metrics_are_no_illness(
     await engine.aclose()
     assert (dead.ok, dead.detail, dead.load) == (False, "HTTP 503", None)
     assert (alive.ok, alive.load) == (True, None)
+
+
+async def test_metrics_that_never_come_are_no_illness(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm, "LOAD_TIMEOUT_S", 0.2)
+    upstream.answers(Reply.of_json({}), path="/health")
+    upstream.answers(Reply(Hang()), path="/metrics")
+    engine = make_engine(upstream.url)
+    health = await engine.health()
+    await engine.aclose()
+    assert (health.ok, health.load) == (True, None)
 
 
 async def test_over_a_unix_socket() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from chatproject.embedded.processes import is_alive, wait_until
 from generation.engines import parse_profiles
-from generation.engines.keeper_lock import Place, at_work, end_all, holder, signal_keeper
+from generation.engines.keeper_lock import Place, at_work, end_all, holder
 from generation.worker.engine_process import EngineGuard
 from tests.stack import ROOT
 
@@ -30,12 +30,17 @@ def place() -> Iterator[Place]:
     with tempfile.TemporaryDirectory(prefix="hearth-guard-") as directory:
         place = Place(Path(directory) / "e" / "engine.sock")
         yield place
-        while (keeper := holder(place)) is not None and signal_keeper(place, signal.SIGTERM):
-            assert wait_until(lambda k=keeper: holder(place) != k, PATIENCE_S)  # type: ignore[misc]
-        assert not place.cwd.exists() or end_all(place, PATIENCE_S)
         while _guards:
-            if (keeper_process := _guards.pop()._started) is not None:
-                keeper_process.wait(PATIENCE_S)
+            end_keeper(_guards.pop())
+        assert not place.cwd.exists() or end_all(place, PATIENCE_S)
+
+
+def end_keeper(guard: EngineGuard) -> None:
+    """The one that it has started, also where another one has the engine."""
+    if (pid := guard._started) is not None:
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+        guard._started = None
 
 
 @pytest.fixture
@@ -83,6 +88,21 @@ def test_two_workers_that_start_at_once_have_one_engine(
     wait_for_engine(place)
     assert wait_until(lambda: guard.look() and twin.look(), PATIENCE_S)
     assert len(at_work(place)) == 3
+
+
+def test_a_guard_whose_keeper_came_second_does_not_miss_it(
+    place: Place, guard: EngineGuard, settings: Any
+) -> None:
+    """Its own child has ended; the engine is the other one's, and no third is started."""
+    twin = make_guard(place, settings)
+    assert not guard.look()
+    assert not twin.look()
+    wait_for_engine(place)
+    assert wait_until(lambda: guard.look() and twin.look() and one_alone(guard, twin), PATIENCE_S)
+
+
+def one_alone(*guards: EngineGuard) -> bool:
+    return sum(guard._started is not None for guard in guards) == 1
 
 
 def test_a_killed_keeper_is_replaced(place: Place, guard: EngineGuard) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import tempfile
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psycopg
+import httpx
 import pytest
 
 from chatproject import vllm_setup
@@ -32,6 +33,17 @@ SLOTS = 8
 START_S = 1500.0
 PATIENCE_S = 600.0
 VLLM_REDIS_DB = 13
+_FINISHED = re.compile(
+    r'^vllm:request_success_total\{.*finished_reason="(\w+)".*\} (\S+)$', re.MULTILINE
+)
+# Both terms that an engine is told of a run are then seen by the real one.
+_BOB_PAYS = """
+from accounts.models import User
+from quotas.models import Plan, Subscription
+
+plan = Plan.objects.create(slug="paid", title="Paid", is_paid=True)
+Subscription.objects.create(user=User.objects.get(name="Bob"), plan=plan)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -65,11 +77,8 @@ class Vllm:
     def url(self) -> str:
         return self.stack.webs[0].url
 
-    def load(self) -> Load:
+    async def load(self) -> Load:
         """What the engine tells of itself, asked directly."""
-        return asyncio.run(self.load_async())
-
-    async def load_async(self) -> Load:
         engine = build_engine(self.profile)
         try:
             health = await engine.health()
@@ -78,17 +87,24 @@ class Vllm:
         finally:
             await engine.aclose()
 
-    async def until_running(self, count: int) -> Load:
-        """Wait until the engine tells that it writes so many answers."""
+    async def until_running(self, count: int, waiting: int = 0) -> None:
+        """Wait until the engine tells that it writes so many answers, and that so many wait."""
         deadline_s = time.monotonic() + PATIENCE_S
-        while (load := await self.load_async()).running != count:
-            assert time.monotonic() < deadline_s, f"{load}, waited for {count}"
+        while ((load := await self.load()).running, load.waiting) != (count, waiting):
+            assert time.monotonic() < deadline_s, f"{load}, waited for {count} and {waiting}"
             await asyncio.sleep(0.05)
-        return load
+
+    async def finished(self) -> int:
+        """How many answers the engine has written to their end since its start."""
+        transport = httpx.AsyncHTTPTransport(uds=str(self.place.socket))
+        async with httpx.AsyncClient(transport=transport, timeout=PATIENCE_S) as client:
+            page = (await client.get("http://engine/metrics")).text
+        counts = dict(_FINISHED.findall(page))
+        return int(float(counts["stop"]) + float(counts["length"]))
 
     def wait_healthy(self, worker: Process) -> None:
         """The worker's own replica row says so: it has asked the engine."""
-        name = f"sim-{self.stack.workers.index(worker) + 1}"
+        name = worker.replica
         query = "SELECT 1 FROM generation_replica WHERE name = %s AND healthy"
         self.wait(lambda: bool(self.stack.rows(query, name)), f"{name} to be healthy", worker)
 
@@ -105,8 +121,7 @@ class Vllm:
 
     def answer_tokens(self, tokens: int) -> None:
         """How long the answers may be that are asked for from now on."""
-        with psycopg.connect(self.stack.env["DATABASE_URL"]) as connection:
-            connection.execute("UPDATE generation_model SET answer_tokens = %s", [tokens])
+        self.stack.execute("UPDATE generation_model SET answer_tokens = %s", tokens)
 
     def log(self) -> str:
         try:
@@ -131,15 +146,25 @@ def _profile(socket: Path, environment: Path, model: Path) -> dict[str, Any]:
     }
 
 
+@pytest.fixture
+def vllm(running_vllm: Vllm) -> Vllm:
+    """With a worker, whatever an earlier test has left."""
+    worker = running_vllm.stack.workers[-1]
+    if worker.popen.poll() is not None:
+        running_vllm.wait_healthy(running_vllm.stack.start_worker(SLOTS))
+    return running_vllm
+
+
 @pytest.fixture(scope="session")
-def vllm(environment: Path, converted: Path) -> Iterator[Vllm]:
+def running_vllm(environment: Path, converted: Path) -> Iterator[Vllm]:
     with tempfile.TemporaryDirectory(prefix="hearth-vllm-") as directory:
         socket = Path(directory) / "engine" / "demo.sock"
         profiles = json.dumps({"sim": _profile(socket, environment, converted)})
         own = {"ENGINE_PROFILES": profiles, "WORKER_GRACE_S": "1"}
         with Stack.start(webs=1, workers=0, redis_db=VLLM_REDIS_DB, env=own) as stack:
             running = Vllm(stack, parse_profiles(profiles)["sim"], Place(socket))
-            _be_patient(stack)
+            stack.execute("UPDATE generation_pool SET silence_s = %s", PATIENCE_S)
+            stack.manage("shell", "--verbosity", "0", "-c", _BOB_PAYS)
             try:
                 began_s = time.monotonic()
                 running.wait_healthy(stack.start_worker(SLOTS))
@@ -151,8 +176,3 @@ def vllm(environment: Path, converted: Path) -> Iterator[Vllm]:
                 running.stop_engine()
                 assert running.processes() == []
                 assert holder(running.place) is None
-
-
-def _be_patient(stack: Stack) -> None:
-    with psycopg.connect(stack.env["DATABASE_URL"]) as connection:
-        connection.execute("UPDATE generation_pool SET silence_s = %s", [PATIENCE_S])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from generation.engines import ChatMessage, build_engine
+from generation.engines import ChatMessage, GenerateRequest, build_engine
+from generation.runs import FREE_PRIORITY, PAID_PRIORITY
 from tests.phone import Phone, call, get_run, stop, stored_reply
 from tests.stack import Person
-from tests.vllm.conftest import SLOTS, Vllm
+from tests.vllm.conftest import PATIENCE_S, SLOTS, Vllm
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(2400)]
 
@@ -58,12 +60,14 @@ async def test_tokens_are_counted_as_the_engine_counts_them(vllm: Vllm) -> None:
 async def test_stop_frees_the_slot(vllm: Vllm, ada: Person) -> None:
     vllm.answer_tokens(1000)
     phone = Phone(ada.headers)
+    finished = await vllm.finished()
     sending = asyncio.create_task(phone.send(vllm.url, "Count from one to five hundred in words."))
     await phone.until(lambda p: p.text)
-    assert (await vllm.load_async()).running == 1
+    assert (await vllm.load()).running == 1
     assert stop(vllm.url, ada.headers, phone.run).status_code < 300
     await sending
     await vllm.until_running(0)
+    assert await vllm.finished() == finished, "it was let go, not written to its end"
     assert phone.done is not None
     assert phone.done["finish"] == "user_stopped"
     assert phone.text
@@ -96,7 +100,7 @@ async def test_the_second_turn_comes_from_the_prefix_cache(
     vllm: Vllm, ada: Person, bob: Person
 ) -> None:
     vllm.answer_tokens(8)
-    before = await vllm.load_async()
+    before = await vllm.load()
     first = await Phone(ada.headers).send(vllm.url, LONG_QUESTION)
     again = await Phone(ada.headers).send(
         vllm.url, "And the last one?", conversation=first.start["conversation"]
@@ -106,7 +110,7 @@ async def test_the_second_turn_comes_from_the_prefix_cache(
     # Bob is of no organisation, nor is Ada: he must not be able to tell what she asked.
     other = await Phone(bob.headers).send(vllm.url, LONG_QUESTION)
     assert get_run(vllm.url, bob.headers, other.run)["usage"]["cached_tokens"] == 0
-    after = await vllm.load_async()
+    after = await vllm.load()
     assert after.prefix_hit_tokens - before.prefix_hit_tokens == usage["cached_tokens"]
     assert after.prefix_queried_tokens > before.prefix_queried_tokens
 
@@ -127,9 +131,54 @@ async def test_eight_at_once(vllm: Vllm, ada: Person) -> None:
         assert phone.text == stored_reply(vllm.url, ada.headers, phone.start)
 
 
-def test_the_replicas_row_tells_the_load(vllm: Vllm) -> None:
-    def told() -> bool:
-        rows = vllm.stack.rows("SELECT detail FROM generation_replica WHERE healthy")
-        return any("0 running, 0 waiting, KV cache" in detail for (detail,) in rows)
+async def test_who_has_paid_is_read_first(vllm: Vllm) -> None:
+    """Where more wait than the engine writes at once: straight at it, past our own queue."""
+    options = {**vllm.profile.options, "extra_body": {"ignore_eos": True}}
+    engine = build_engine(replace(vllm.profile, options=options))
+    begun: list[str] = []
 
-    vllm.wait(told, "the heartbeat to tell the load")
+    async def ask(name: str, priority: int) -> None:
+        turn = ChatMessage("user", f"Tell a long story about {name}.")
+        request = GenerateRequest(name, "demo", (turn,), 3000, priority=priority)
+        async for _ in engine.generate(request):
+            if name not in begun:
+                begun.append(name)
+
+    async def until_begun(count: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while len(begun) < count:
+                await asyncio.sleep(0.05)
+
+    asking = [asyncio.create_task(ask(f"ship {n}", FREE_PRIORITY)) for n in range(SLOTS)]
+    try:
+        await until_begun(SLOTS)
+        asking.append(asyncio.create_task(ask("a free rider", FREE_PRIORITY)))
+        await vllm.until_running(SLOTS, waiting=1)
+        asking.append(asyncio.create_task(ask("a paying guest", PAID_PRIORITY)))
+        await vllm.until_running(SLOTS, waiting=2)
+        await engine.abort("ship 0")
+        await until_begun(SLOTS + 1)
+        assert begun[SLOTS] == "a paying guest"
+    finally:
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        await engine.aclose()
+    await vllm.until_running(0)
+
+
+async def test_the_replicas_row_tells_the_load(vllm: Vllm, bob: Person) -> None:
+    """Of one who has paid, too: the server takes the priority that the orchestrator gives it."""
+    vllm.answer_tokens(4)
+    seen = await Phone(bob.headers).send(vllm.url, "Good evening!")
+    assert seen.done is not None
+    assert seen.done["finish"] in ("stop", "length")
+    name = vllm.stack.workers[-1].replica
+
+    def told() -> bool:
+        ((detail,),) = vllm.stack.rows(
+            "SELECT detail FROM generation_replica WHERE name = %s", name
+        )
+        return "0 running, 0 waiting, KV cache" in detail and "prefix hits" in detail
+
+    await asyncio.to_thread(vllm.wait, told, "the heartbeat to tell the load")

@@ -1,7 +1,4 @@
-"""The real engine's life: it outlives its workers, and is started again when it dies.
-
-In this order, since each start takes a minute: the last test kills it.
-"""
+"""The real engine's life: it outlives its workers, and is started again when it dies."""
 
 from __future__ import annotations
 
@@ -81,11 +78,16 @@ async def test_a_worker_killed_in_mid_answer_leaves_the_engine_alone(vllm: Vllm)
     assert holder(vllm.place) == keeper
 
 
-async def test_a_killed_engine_is_started_again_and_its_runs_keep_their_text(vllm: Vllm) -> None:
+@pytest.mark.parametrize("victim", ["API server", "core"])
+async def test_a_killed_engine_is_started_again_and_its_runs_keep_their_text(
+    vllm: Vllm, victim: str
+) -> None:
     before, keeper = vllm.processes(), holder(vllm.place)
+    assert keeper is not None
     phone, sending = await _in_mid_answer(vllm)
-    (server,) = [pid for pid in before if _parent(pid) == (keeper.pid if keeper else 0)]
-    os.kill(server, signal.SIGKILL)
+    (server,) = [pid for pid in before if _parent(pid) == keeper.pid]
+    (core,) = [pid for pid in before if _parent(pid) == server and "EngineCore" in _title(pid)]
+    os.kill(server if victim == "API server" else core, signal.SIGKILL)
     await sending
     await _expect_failed(vllm, phone, "error")
     await asyncio.to_thread(
@@ -100,6 +102,10 @@ async def test_a_killed_engine_is_started_again_and_its_runs_keep_their_text(vll
 def _parent(pid: int) -> int:
     stat = Path(f"/proc/{pid}/stat").read_text()
     return int(stat.rpartition(")")[2].split()[1])
+
+
+def _title(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
 
 
 def _wait_again_healthy(vllm: Vllm) -> None:
