@@ -109,11 +109,15 @@ class Mover:
 
     async def look(self) -> None:
         """Ask once; move where it is wanted elsewhere."""
+        if self._service.is_closing():
+            return
         order = await self._order()
         if order.pool != self._context.pool:
             await self._try(order)
         else:
             self._service.watch.refused = ""
+        if self._service.is_closing():
+            return
         # Again: what was said to a broker that was away may not have been heard.
         self._queues.serve(self._context.pool)
 
@@ -134,7 +138,8 @@ class Mover:
             await engine.aclose()
 
     async def _leave(self, pool: str) -> bool:
-        """Let the answers end, MOVE_GRACE_S at most. False where it is wanted back meanwhile."""
+        """Let the answers end, MOVE_GRACE_S at most. False where it is wanted back meanwhile, or
+        its worker ends."""
         service, context = self._service, self._context
         logger.info(
             "Replica %s moves from pool %s to %s",
@@ -153,6 +158,8 @@ class Mover:
             if service.is_busy() and await self._is_wanted_back():
                 service.watch.stay()
                 return False
+        if service.is_closing():
+            return False
         await service.interrupt_rest()
         return True
 

@@ -100,6 +100,10 @@ class Service:
     def is_busy(self) -> bool:
         return bool(self._at_work)
 
+    def is_closing(self) -> bool:
+        """Whether the worker is about to end."""
+        return self._closing
+
     async def wait_idle(self, timeout_s: float) -> None:
         """Until no run is at work here, at most so long."""
         if self._at_work:

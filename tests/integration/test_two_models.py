@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import redis
 
 from chatproject.embedded import EmbeddedValkey
 from tests.phone import Phone, call, get_run, post_message
@@ -128,6 +129,29 @@ async def _moved_in_the_queue(url: str, ada: Person) -> Phone:
     await asking
     assert (phone.text, other_model(phone)) == ("from the other", TOLD)
     return phone
+
+
+def test_the_notice_is_told_again_where_the_log_was_lost(
+    stack: Stack, ada: Person, valkey: EmbeddedValkey
+) -> None:
+    """The queue was rebuilt from PostgreSQL, or somebody claimed before the log had the notice."""
+    stack.execute("UPDATE generation_model SET fallback_id = 'small' WHERE slug = 'sim'")
+    stack.manage("shell", "--verbosity", "0", "-c", "from generation import reaper; reaper.sweep()")
+    stack.execute(_GHOST)
+    run = ask(stack, ada, "sim", text="whole")
+    assert run_of(stack, ada, run)["model"] == "small"
+    with redis.Redis.from_url(valkey.url) as client:
+        assert client.delete(*client.scan_iter(f"run:{{{run}}}*")) > 0
+    worker = start_worker(stack, "small")
+    phone = asyncio.run(Phone(ada.headers, run=run).follow(stack.webs[0].url))
+    assert (phone.text, other_model(phone)) == ("whole", TOLD)
+    assert worker.popen.poll() is None
+
+
+_GHOST = """
+INSERT INTO generation_replica (name, pool_id, slots, healthy, detail, running, started, heartbeat)
+VALUES ('ghost', 'small', 1, true, '', 0, now(), now())
+"""
 
 
 def test_a_replica_moves_while_it_answers(stack: Stack, ada: Person) -> None:
