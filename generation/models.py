@@ -164,7 +164,9 @@ class Run(models.Model):
     model_asked = models.SlugField(max_length=64)
     model_used = models.SlugField(max_length=64)
     # Where it was moved in the queue: what `start` has named. A seq never names two things.
-    model_begun = models.SlugField(max_length=64, blank=True, db_index=False)
+    model_begun = models.SlugField(
+        max_length=64, blank=True, default="", db_default="", db_index=False
+    )
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="runs", db_index=False)
     replica = models.CharField(max_length=100, blank=True)
     status = models.CharField(max_length=16, default="queued", choices=[(s, s) for s in STATUSES])

@@ -39,6 +39,8 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="run",
             name="model_begun",
-            field=models.SlugField(blank=True, db_index=False, max_length=64),
+            field=models.SlugField(
+                blank=True, db_default="", db_index=False, default="", max_length=64
+            ),
         ),
     ]
