@@ -390,6 +390,8 @@ PURGE_AFTER_DAYS: float = env.float("PURGE_AFTER_DAYS", default=30)
 
 # How long a worker that was told to end lets its running answers finish before it hands them over.
 WORKER_GRACE_S: float = env.float("WORKER_GRACE_S", default=25.0)
+# The same for a replica that is moved to another pool: nobody waits for its process.
+MOVE_GRACE_S: float = env.float("MOVE_GRACE_S", default=120.0)
 
 # --- Celery ---------------------------------------------------------------------------------------
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
+from django import forms
 from django.conf import settings
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
@@ -26,6 +27,14 @@ from generation.models import Model, Pool, Replica, Run
 from generation.run_state import STATUS_OF_FINISH, STATUSES
 from quotas.admin import money
 
+# unfold is not typed; to the type checker these are what they derive from.
+if TYPE_CHECKING:
+    from django.contrib.admin.helpers import ActionForm
+    from django.forms import Select as UnfoldAdminSelectWidget
+else:
+    from unfold.forms import ActionForm
+    from unfold.widgets import UnfoldAdminSelectWidget
+
 
 @admin.register(Model)
 class ModelAdmin(AuditedAdmin):
@@ -36,15 +45,18 @@ class ModelAdmin(AuditedAdmin):
         "is_default",
         "context_tokens",
         "answer_tokens",
+        "fallback",
         "input_price",
         "output_price",
     )
     list_filter = ("enabled",)
     search_fields = ("slug", "title")
+    list_select_related = ("fallback",)
     readonly_fields = ("currency", "created")
     fieldsets = (
         (None, {"fields": ("slug", "title", "enabled", "is_default", "created")}),
         ("Room", {"fields": ("context_tokens", "answer_tokens")}),
+        ("While no replica is healthy", {"fields": ("fallback",)}),
         (
             "Prices of a million tokens",
             {
@@ -137,11 +149,68 @@ def _host(url: str) -> str:
     return parts.netloc.rpartition("@")[2]
 
 
+HOME: Final = ":home"  # no slug
+
+
+class MoveForm(ActionForm):
+    """The bar below the list: a verb, and the pool that `move` moves to."""
+
+    pool = forms.ChoiceField(
+        required=False,
+        label="",  # its words are the first choice's: a label would stand above it
+        widget=UnfoldAdminSelectWidget(
+            {
+                "class": ActionForm.base_fields["action"].widget.attrs.get("class", ""),
+                "aria-label": "Pool to move to",
+            }
+        ),
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        pools = Pool.objects.select_related("model").order_by("slug")
+        self.fields["pool"].choices = [  # type: ignore[attr-defined]  # of a Field it does not know
+            ("", "to the pool …"),
+            *((pool.slug, f"{pool.slug} ({pool.model.title})") for pool in pools),
+            (HOME, "the pool of its worker's environment"),
+        ]
+
+
 @admin.register(Replica)
 class ReplicaAdmin(ReadOnlyAdmin):
-    list_display = ("name", "pool", "healthy", "detail", "running", "slots", "heartbeat")
+    """Replicas as their workers announce them; one can be moved to another pool while it runs."""
+
+    list_display = (
+        "name",
+        "pool",
+        "wanted_pool",
+        "healthy",
+        "detail",
+        "running",
+        "slots",
+        "heartbeat",
+    )
     list_filter = ("pool", "healthy")
     search_fields = ("name",)
+    actions = ("move",)
+    action_form = MoveForm
+
+    def has_move_permission(self, request: HttpRequest) -> bool:
+        return cast("User", request.user).has_perm("generation.change_replica")
+
+    @verb("Move the selected replicas", done="Asked to move", permissions=["move"])
+    def move(self, request: HttpRequest, replica: Replica) -> bool:
+        """Its worker sees it within seconds. False where it is, or is wanted, there already."""
+        chosen = request.POST.get("pool", "")
+        wanted = None if chosen == HOME else Pool.objects.filter(slug=chosen).first()
+        if wanted is None and chosen != HOME:
+            messages.error(request, "Choose the pool to move to.")
+            return False
+        if replica.wanted_pool_id is None and wanted and wanted.slug == replica.pool_id:
+            return False
+        # What the list has shown: of two administrators one moves it.
+        same = Replica.objects.filter(name=replica.name, wanted_pool=replica.wanted_pool_id)
+        return same.exclude(wanted_pool=wanted).update(wanted_pool=wanted) == 1
 
 
 class StatusFilter(ValueFilter):

@@ -35,6 +35,7 @@ from generation.admission import admit
 from generation.catalogue import Choice
 from generation.launch import launch
 from generation.models import Run
+from generation.payloads import other_model_notice
 
 log = logging.getLogger(__name__)
 
@@ -147,14 +148,17 @@ def _save(once: Once, asked: str | None, choice: Choice, place: Callable[[], Pla
     run_id = new_id()
     _take_key(once, run_id)
     where = place()
+    asked = asked or (choice.instead_of or choice.model).slug
+    notices = _notices(choice, asked)
     run = Run(
         id=run_id,
         owner=once.user,
         conversation=where.conversation,
         parent_id=where.parent_id,
         continues_id=where.continues_id,
-        opening_seq=1 if where.continues_id is None else 2,
-        model_asked=asked or choice.model.slug,
+        opening_seq=(1 if where.continues_id is None else 2) + len(notices),
+        notices=notices,
+        model_asked=asked,
         model_used=choice.model.slug,
         pool=choice.pool,
         answer_tokens=choice.model.answer_tokens,
@@ -164,6 +168,12 @@ def _save(once: Once, asked: str | None, choice: Choice, place: Callable[[], Pla
     hint(run.owner_id, "conversation_changed", conversation=run.conversation_id)
     hint(run.owner_id, "run_started", conversation=run.conversation_id, run=run.id)
     return run
+
+
+def _notices(choice: Choice, asked: str) -> list[dict[str, object]]:
+    if choice.instead_of is None:
+        return []
+    return [other_model_notice(choice.model, choice.instead_of, asked=asked)]
 
 
 # --- after the commit -----------------------------------------------------------------------------

@@ -1,20 +1,30 @@
-"""Which models there are, and which pool serves one."""
+"""Which models there are, and which pool serves one: its own, or its fallback."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from django.db.models import QuerySet
+from django.db.models.functions import Now
 
 from accounts.models import User
 from generation.exceptions import UnknownModel
-from generation.models import Model, Pool
+from generation.models import Model, Pool, Replica
+
+FRESH: Final = timedelta(seconds=15)
+"""Three heartbeats (worker.replica.HEARTBEAT_S): an older row is that of a dead worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The model that will answer, and where."""
+    """The model that will answer, and where. `instead_of`: whose fallback that is."""
 
     model: Model
     pool: Pool
+    instead_of: Model | None = None
 
 
 def models_for(user: User) -> list[Model]:
@@ -23,17 +33,17 @@ def models_for(user: User) -> list[Model]:
 
 
 def choose(user: User, slug: str | None) -> Choice:
-    """The wanted model, or the default one. Raises UnknownModel."""
+    """The wanted model, or the default one; its fallback while it has no replica.
+
+    Raises UnknownModel.
+    """
     models = models_for(user)
     wanted = [model for model in models if (model.slug == slug if slug else model.is_default)]
     if not wanted and slug is None:
         wanted = models[:1]
     if not wanted:
         raise UnknownModel(param="model")
-    pool = Pool.objects.filter(model=wanted[0]).order_by("slug").first()
-    if pool is None:
-        raise UnknownModel(param="model")
-    return Choice(wanted[0], pool)
+    return route(wanted[0])
 
 
 def choose_again(user: User, slug: str) -> Choice:
@@ -42,3 +52,34 @@ def choose_again(user: User, slug: str) -> Choice:
         return choose(user, slug)
     except UnknownModel:
         return choose(user, None)
+
+
+def route(model: Model) -> Choice:
+    """The model's first pool that is served; else its fallback, where that is served; else its
+    first pool, where the run waits. One step: a fallback's own fallback is not looked at.
+
+    Raises UnknownModel where the model has no pool.
+    """
+    own = list(Pool.objects.filter(model=model).order_by("slug"))
+    if not own:
+        raise UnknownModel(param="model")
+    if len(own) == 1 and model.fallback_id is None:
+        return Choice(model, own[0])
+    served = served_among([*(pool.slug for pool in own), model.fallback_id])
+    for pool in own:
+        if pool.slug in served:
+            return Choice(model, pool)
+    if model.fallback_id in served:
+        fallback = Pool.objects.select_related("model").get(slug=model.fallback_id)
+        return Choice(fallback.model, fallback, instead_of=model)
+    return Choice(model, own[0])
+
+
+def served_pools() -> QuerySet[Replica, str]:
+    """The slugs of pools that have a replica which is healthy and was heard of lately."""
+    alive = Replica.objects.filter(healthy=True, heartbeat__gt=Now() - FRESH)
+    return alive.order_by().values_list("pool_id", flat=True).distinct()
+
+
+def served_among(pools: Iterable[str | None]) -> set[str]:
+    return set(served_pools().filter(pool__in=[slug for slug in pools if slug]))

@@ -26,13 +26,16 @@ def launch(run: Run) -> None:
 
 
 def opening_events(run: Run) -> list[Event]:
-    """What epoch 0 says: always the same for a run, so that a launch can be repeated.
+    """What epoch 0 says: a launch can be repeated, for the row only ever adds a notice.
 
     An answer that continues another shows that text at once, in the queue too.
     """
     events = [Event(1, "start", start_data(run))]
     if run.continues_id is not None:
         events.append(Event(2, "snapshot", encode_data({"text": continued_text(run)})))
+    # Last: each move in the queue may add one.
+    for seq, notice in enumerate(run.notices, len(events) + 1):
+        events.append(Event(seq, "notice", encode_data(notice)))
     return events
 
 

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
@@ -28,6 +29,11 @@ def _price(what: str) -> models.DecimalField[Any, Any]:
     )
 
 
+OWN_POOL = (
+    "A fallback is another model's pool: each pool of the model itself is used while it is healthy."
+)
+
+
 class Model(models.Model):
     """A model people can choose, by slug."""
 
@@ -37,6 +43,15 @@ class Model(models.Model):
     is_default = models.BooleanField(default=False)
     context_tokens = models.PositiveIntegerField(default=4096, validators=[MinValueValidator(256)])
     answer_tokens = models.PositiveIntegerField(default=1024, validators=[MinValueValidator(1)])
+    fallback = models.ForeignKey(
+        "Pool",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="Another model's pool, which answers while no replica of this one is healthy. "
+        "That model's own fallback is not looked at. It need not be enabled.",
+    )
     price_input = _price("prompt")
     price_cached = _price("cached prompt")
     price_cache_write = _price("prompt (written to the cache)")
@@ -62,6 +77,10 @@ class Model(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+    def clean(self) -> None:
+        if self.fallback is not None and self.fallback.model_id == self.slug:
+            raise ValidationError({"fallback": OWN_POOL})
 
     @property
     def prices(self) -> Prices:
@@ -90,12 +109,23 @@ class Pool(models.Model):
     def __str__(self) -> str:
         return self.slug
 
+    def clean(self) -> None:
+        if self.slug and Model.objects.filter(slug=self.model_id, fallback=self.slug).exists():
+            raise ValidationError({"model": OWN_POOL})
+
 
 class Replica(models.Model):
-    """One engine of a pool, announced by the worker that drives it and kept fresh by heartbeat."""
+    """One engine of a pool, announced by the worker that drives it and kept fresh by heartbeat.
+
+    `pool` is what its worker says; `wanted_pool` what an administrator has told it since, also
+    after a restart. Empty: the pool of the worker's environment.
+    """
 
     name = models.SlugField(primary_key=True, max_length=100)
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="replicas")
+    wanted_pool = models.ForeignKey(
+        Pool, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
     slots = models.PositiveIntegerField(default=1)
     healthy = models.BooleanField(default=False)
     detail = models.CharField(max_length=200, blank=True)
@@ -114,7 +144,8 @@ class Run(models.Model):
     """One attempt at an assistant message. Every transition is a guarded update (generation.runs).
 
     `reply_id` is allotted at send; the reply row is inserted when the run ends. `opening_seq` is
-    the number of events that the send wrote under epoch 0; `last_seq` is the seq of `done`.
+    the number of events written under epoch 0 (by the send, and by a move to another model's
+    queue); `last_seq` is the seq of `done`.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -132,6 +163,10 @@ class Run(models.Model):
     continues_id = models.UUIDField(null=True, blank=True, editable=False)
     model_asked = models.SlugField(max_length=64)
     model_used = models.SlugField(max_length=64)
+    # Where it was moved in the queue: what `start` has named. A seq never names two things.
+    model_begun = models.SlugField(
+        max_length=64, blank=True, default="", db_default="", db_index=False
+    )
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="runs", db_index=False)
     replica = models.CharField(max_length=100, blank=True)
     status = models.CharField(max_length=16, default="queued", choices=[(s, s) for s in STATUSES])

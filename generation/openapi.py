@@ -173,14 +173,16 @@ EVENTS: Final[dict[str, tuple[str, dict[str, Any], list[str]]]] = {
         [],
     ),
     "notice": (
-        "Something worth knowing; `queued` tells the place in the queue and has no id.",
+        "`queued`: a place in the queue, without id. `other_model`: who answers in whose place.",
         {
             "code": {"type": "string"},
             **_TEXT,
+            "model": {"type": "string"},
+            "instead_of": {"type": "string"},
             "position": {"type": "integer", "minimum": 1},
             "eta_s": {"type": ["number", "null"]},
         },
-        ["position", "eta_s"],
+        ["model", "instead_of", "position", "eta_s"],
     ),
     "delta": ("Append this text.", _TEXT, []),
     "snapshot": ("The whole answer so far: replace what you have.", _TEXT, []),

@@ -88,7 +88,9 @@ async def _claim_next(context: WorkerContext) -> Claim | None:
 
 async def _claim(context: WorkerContext, entry: QueueEntry) -> Claim | None:
     try:
-        return await in_database(runs.claim, parse_id("g", entry.run), context.replica)
+        return await in_database(
+            runs.claim, parse_id("g", entry.run), context.replica, pool=context.pool
+        )
     except DjangoDatabaseError:
         with contextlib.suppress(RedisError):
             await context.scheduler.requeue_front(entry, pool=context.pool)
@@ -121,7 +123,7 @@ class Orchestration:
             )
 
     async def _open(self) -> RunWriter:
-        return await self._context.flusher.open(
+        writer = await self._context.flusher.open(
             self._claim.run,
             epoch=self._claim.epoch,
             next_seq=self._claim.opening_seq + 1,
@@ -129,6 +131,11 @@ class Orchestration:
             recheck=self._recheck,
             text=self._claim.partial,
         )
+        if writer.opening_lost:
+            # Whoever reads the log must still hear which model answers; twice does no harm.
+            for notice in self._claim.notices:
+                writer.event("notice", notice)
+        return writer
 
     async def _recheck(self) -> RecheckReply:
         epoch, stop_requested = await in_database(runs.recheck, self._claim)

@@ -8,17 +8,34 @@ from uuid import UUID
 from accounts.ids import external_id
 from accounts.serializers import iso_time
 from generation.events import encode_data
-from generation.models import Run
+from generation.models import Model, Run
 
 
 def start_payload(row: Run) -> dict[str, object]:
-    """The data of `start`; always the same for a run, so that it can be told again from the row."""
+    """The data of `start`; always the same for a run, so that it can be told again from the row.
+
+    A run that was moved to another model says so in a notice, not here.
+    """
     return {
         "run": row.external_id,
         "user_msg": external_id("m", row.parent_id),
         "reply_msg": external_id("m", row.reply_id),
         "conversation": external_id("c", row.conversation_id),
-        "model": row.model_used,
+        "model": row.model_begun or row.model_used,
+    }
+
+
+def other_model_notice(used: Model, instead_of: Model, *, asked: str) -> dict[str, object]:
+    """The data of the `notice` that another model answers than was told before; kept in the row."""
+    if used.slug == asked:
+        text = f"{used.title} can be reached again and answers after all."
+    else:
+        text = f"{instead_of.title} cannot be reached just now; {used.title} answers instead."
+    return {
+        "code": "other_model",
+        "text": text,
+        "model": used.slug,
+        "instead_of": instead_of.slug,
     }
 
 

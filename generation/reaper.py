@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from accounts.api_errors import AWAY
 from generation import runs
 from generation.events import Event, encode_data, takeover_seq
+from generation.fallback import move_stranded_runs
 from generation.launch import launch, queue_entry
 from generation.models import Pool, Run
 from generation.owner_signal import tell_owner
@@ -56,6 +57,7 @@ def sweep() -> None:
     """
     for pool in Pool.objects.values_list("slug", flat=True):
         _guarded(_sweep_pool, pool)
+    move_stranded_runs()
     stop_deleted()
     tell_stops()
     repair_ends()

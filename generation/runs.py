@@ -29,7 +29,7 @@ from conversations.models import Message
 from conversations.sealed import readable_parts
 from generation.events import encode_data
 from generation.exceptions import RunLive, RunStopping
-from generation.models import Run
+from generation.models import Model, Run
 from generation.payloads import done_of, done_payload, error_payload, run_payload, usage_of
 from generation.run_state import ENDED, LIVE, STATUS_OF_FINISH, Finish
 from quotas import ledger
@@ -61,6 +61,7 @@ class Claim:
     opening_seq: int
     stop_requested: bool
     silence_s: float
+    notices: tuple[Mapping[str, object], ...] = ()
     partial: str = ""  # the text that the answer begins with, where it continues another
     # Answers share an engine's prefix cache only where this is the same: how fast a prompt is read
     # would else tell one organisation what another has asked.
@@ -91,6 +92,7 @@ class RunEnd:
     done_data: bytes
     text: str
     error_data: bytes | None = field(default=None)
+    notices_data: tuple[bytes, ...] = ()
 
 
 # --- access ---------------------------------------------------------------------------------------
@@ -242,7 +244,7 @@ _CLAIM_OF = f"""
 SELECT run.id, run.epoch, run.owner_id, run.conversation_id, run.parent_id, run.model_used,
     run.answer_tokens, run.opening_seq, run.stop_requested_at IS NOT NULL, run.continues_id,
     pool.silence_s, person.organisation_id, organisation.cache_salt, model.context_tokens,
-    {is_paid_sql("run.owner_id")}
+    {is_paid_sql("run.owner_id")}, run.notices
 FROM run
 JOIN generation_pool pool ON pool.slug = run.pool_id
 JOIN accounts_user person ON person.id = run.owner_id
@@ -255,7 +257,8 @@ WITH run AS (
     UPDATE generation_run
     SET status = 'running', epoch = epoch + 1, replica = %(replica)s,
         claimed_at = statement_timestamp()
-    WHERE id = %(run)s AND status = %(status)s AND epoch = %(epoch)s {more}
+    WHERE id = %(run)s AND status = %(status)s AND epoch = %(epoch)s
+        AND (%(pool)s::text IS NULL OR pool_id = %(pool)s) {more}
     RETURNING *
 )
 """
@@ -263,14 +266,16 @@ _TAKE_PLAIN = _TAKEN_RUN.format(more="AND continues_id IS NULL") + _CLAIM_OF
 _TAKE = _TAKEN_RUN.format(more="") + _CLAIM_OF
 
 
-def claim(run_id: uuid.UUID, replica: str) -> Claim | None:
-    """queued → running under the next epoch; None if the run is no longer queued."""
-    return _take({"run": run_id, "status": "queued", "epoch": 0, "replica": replica})
+def claim(run_id: uuid.UUID, replica: str, *, pool: str) -> Claim | None:
+    """queued → running under the next epoch; None if the run is no longer queued in this pool."""
+    values = {"run": run_id, "status": "queued", "epoch": 0, "replica": replica}
+    return _take({**values, "pool": pool})
 
 
 def take_over(run_id: uuid.UUID, epoch: int, replica: str) -> Claim | None:
     """Mint the next epoch of a running run whose owner is gone; None if somebody was faster."""
-    return _take({"run": run_id, "status": "running", "epoch": epoch, "replica": replica})
+    values = {"run": run_id, "status": "running", "epoch": epoch, "replica": replica}
+    return _take({**values, "pool": None})
 
 
 def _take(values: Mapping[str, object]) -> Claim | None:
@@ -290,7 +295,7 @@ def _claim_of(run_id: uuid.UUID) -> Claim:
 def _claim_of_row(row: Sequence[Any]) -> Claim:
     (run_id, epoch, owner_id, conversation_id, parent_id, model, answer_tokens) = row[:7]
     (opening_seq, stop_requested, continues_id, silence_s) = row[7:11]
-    (organisation_id, salt, context, is_paid) = row[11:]
+    (organisation_id, salt, context, is_paid, notices) = row[11:]
     return Claim(
         run_id=run_id,
         run=external_id("g", run_id),
@@ -301,6 +306,7 @@ def _claim_of_row(row: Sequence[Any]) -> Claim:
         model=model,
         answer_tokens=answer_tokens,
         opening_seq=opening_seq,
+        notices=tuple(notices),
         stop_requested=stop_requested,
         silence_s=silence_s,
         partial=_text_of(continues_id),
@@ -327,8 +333,35 @@ def finish(claim: Claim, outcome: Outcome) -> dict[str, object] | None:
 
 
 def end_queued(run_id: uuid.UUID, outcome: Outcome) -> dict[str, object] | None:
-    """End a run that nobody has claimed; None if somebody has."""
+    """End a run that nobody has claimed; None if somebody has.
+
+    The seq before the outcome's `last_seq` must be the last that epoch 0 wrote: read the row under
+    a lock (`lock_queued`), or a move in the queue may add one.
+    """
     return _end(run_id, "queued", 0, outcome)
+
+
+def lock_queued(run_id: uuid.UUID) -> Run | None:
+    """The run, locked, while nobody has claimed it. Inside a transaction."""
+    return Run.objects.select_for_update().filter(id=run_id, status="queued", epoch=0).first()
+
+
+def move_queued(row: Run, model: Model, pool_id: str, notice: dict[str, object] | None) -> bool:
+    """Put a queued run into another pool's queue, of that model; False where it is no longer as
+    `row` has it: claimed, stopped, or moved by another. The row alone: the queues come after."""
+    same = Run.objects.filter(
+        id=row.id, status="queued", epoch=0, pool=row.pool_id, opening_seq=row.opening_seq
+    )
+    notices = [*row.notices, notice] if notice else row.notices
+    moved = same.update(
+        pool=pool_id,
+        model_used=model.slug,
+        model_begun=row.model_begun or (row.model_used if notice else ""),
+        answer_tokens=model.answer_tokens,
+        notices=notices,
+        opening_seq=row.opening_seq + len(notices) - len(row.notices),
+    )
+    return moved == 1
 
 
 _PRICES = """
@@ -474,7 +507,15 @@ def _run_end(row: Run, text: str) -> RunEnd:
         done_data=encode_data(done_payload(row)),
         text=text,
         error_data=error,
+        notices_data=tuple(encode_data(notice) for notice in row.notices),
     )
+
+
+def waiting_pools(runs: Iterable[str]) -> dict[str, str]:
+    """In which pool's queue each of these waits now; those that wait no more are left out."""
+    ids = [parse_id("g", run) for run in list(runs)[:MAX_RUNS_PER_LOOKUP]]
+    waiting = Run.objects.filter(id__in=ids, status="queued").values_list("id", "pool_id")
+    return {external_id("g", run_id): pool for run_id, pool in waiting}
 
 
 _ENDS = """

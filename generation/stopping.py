@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from django.db import transaction
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -40,18 +41,31 @@ def record_stop(row: Run) -> bool:
 
 
 def _end_if_queued(row: Run) -> bool:
-    last_seq = row.opening_seq + 1
-    text = runs.continued_text(row)
-    done = runs.end_queued(row.id, runs.Outcome("user_stopped", text, last_seq))
-    if done is None:
+    ended = _end_queued(row)
+    if ended is None:
         return False
+    pool, done = ended
     try:
-        scheduler_sync().remove(row.external_id, row.pool_id)
-        _append_done(row.external_id, Event(last_seq, "done", encode_data(done)))
+        scheduler_sync().remove(row.external_id, pool)
+        _append_done(row.external_id, done)
     except RedisError:
         # The end is in PostgreSQL: gateways look there, and a claim finds nothing to claim.
         log.warning("stop of %s not told", row, extra={"action": "stop_not_told"})
     return True
+
+
+@transaction.atomic
+def _end_queued(row: Run) -> tuple[str, Event] | None:
+    """Where it waited, and its `done`; None where it waits no more."""
+    fresh = runs.lock_queued(row.id)
+    if fresh is None:
+        return None
+    last_seq = fresh.opening_seq + 1
+    outcome = runs.Outcome("user_stopped", runs.continued_text(fresh), last_seq)
+    done = runs.end_queued(row.id, outcome)
+    if done is None:
+        return None
+    return fresh.pool_id, Event(last_seq, "done", encode_data(done))
 
 
 def _append_done(run: str, done: Event) -> None:

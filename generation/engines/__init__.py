@@ -8,7 +8,12 @@ from generation.engines.errors import (
     EngineRejected,
     EngineUnavailable,
 )
-from generation.engines.profiles import EngineProfile, build_engine, parse_profiles
+from generation.engines.profiles import (
+    EngineProfile,
+    InvalidProfiles,
+    build_engine,
+    parse_profiles,
+)
 from generation.engines.protocol import (
     ChatMessage,
     Engine,
@@ -29,6 +34,7 @@ __all__ = [
     "EngineUnavailable",
     "GenerateRequest",
     "Health",
+    "InvalidProfiles",
     "Load",
     "Piece",
     "Usage",

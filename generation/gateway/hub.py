@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from generation.gateway.closing import close_ended_forever
 from generation.gateway.hint_feed import HintFeed
-from generation.gateway.lookup import GONE, Gatherer, run_ends
+from generation.gateway.lookup import GONE, Gatherer, run_ends, waiting_pools
 from generation.gateway.positions import queued_frame
 from generation.gateway.viewer import INBOX_LIMIT_BYTES, Viewer
 from generation.open_connections import OPEN, Why
@@ -78,6 +78,7 @@ class Hub:
         self._unresolved = Gatherer()
         self._tasks: set[asyncio.Task[None]] = set()
         self._asking: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
         self._loop = asyncio.get_running_loop()
         self._closers: list[Callable[[], Awaitable[None]]] = []
@@ -292,6 +293,17 @@ class Hub:
             feed.position = place
             for viewer in feed.viewers:
                 viewer.say(queued_frame(place))
+        nowhere = [run for (_, run), place in zip(waiting, places, strict=True) if place is None]
+        # Never awaited here: see _tick.
+        if nowhere and (self._looking is None or self._looking.done()):
+            self._looking = self._spawn(self._find_again(nowhere))
+
+    async def _find_again(self, runs: Iterable[str]) -> None:
+        """Runs that wait no more where they did: claimed by now, or moved to another queue."""
+        for run, pool in (await waiting_pools(runs)).items():
+            feed = self._feeds.get(run)
+            if feed is not None and feed.pool != pool:
+                feed.pool, feed.position = pool, None
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)

@@ -40,6 +40,15 @@ async def run_ends(wanted: Iterable[str]) -> dict[str, RunEnd | None]:
     return found
 
 
+async def waiting_pools(wanted: Iterable[str]) -> dict[str, str]:
+    """Where those runs that still wait do so; none of them while PostgreSQL is away."""
+    try:
+        return await in_database(runs.waiting_pools, sorted(set(wanted)))
+    except Error:
+        log.warning("pools not read: PostgreSQL is away", extra={"action": "lookup_failed"})
+        return {}
+
+
 class Gatherer:
     """Collects runs for a moment, so that one query answers for all of them."""
 

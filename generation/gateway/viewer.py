@@ -206,8 +206,9 @@ class Viewer:
 
 
 def end_frames(run: str, end: RunEnd) -> bytes:
-    """`snapshot` without id, `error` where it broke off, and `done` under its own seq."""
+    """`snapshot` without id, notices, `error` where it broke off, and `done` under its own seq."""
     frames = [frame_without_id("snapshot", encode_data({"text": end.text}))]
+    frames += [frame_without_id("notice", data) for data in end.notices_data]
     if end.error_data is not None:
         frames.append(frame_without_id("error", end.error_data))
     frames.append(sse_frame(run, Event(end.last_seq, "done", end.done_data)))

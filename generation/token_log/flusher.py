@@ -102,11 +102,13 @@ class Flusher:
         try:
             reply = await self._open(writer, first, only_if_behind=epoch == 1)
         except AWAY:
+            writer.opening_lost = True
             self._attach(writer)
             self._reopen(writer)
             return writer
         if reply.code is Code.FENCED:
             raise Fenced(f"epoch {reply.epoch} owns the run, or it has ended")
+        writer.opening_lost = reply.found_seq < first_seq - 1 and epoch == 1
         self._attach(writer)
         self._opened(writer, reply)
         return writer

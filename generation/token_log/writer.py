@@ -59,6 +59,8 @@ class RunWriter:
         """Who watches, as the last append said: gateway channel -> since when (Redis' ms)."""
         self.lost = False
         """Whether the log was lost after seal(): nothing is written any more (see done())."""
+        self.opening_lost = False
+        """Whether what was written before this owner is not, or may not be, in the log any more."""
         self.buffer = buffer
         self.recheck = recheck
         # The flusher's notes: when to append again, and whether the log must be opened first.

@@ -10,9 +10,8 @@ from generation.worker.thread import LoopThread
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A service, the pool it serves, and the thread of its loop."""
+    """A service and the thread of its loop."""
 
-    pool: str
     thread: LoopThread
     service: Service
 

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -20,12 +21,16 @@ from django.conf import settings
 from generation.engines import EngineProfile
 from generation.engines.keeper_lock import Keeper, Place, UnsafeDirectory, holder
 from generation.engines.serve import passed_environment
-from generation.engines.vllm_server import fingerprint
+from generation.engines.vllm_server import Unusable, fingerprint
+from generation.engines.vllm_server import stop as stop_keeper
 
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 """How often it is looked whether somebody keeps the engine."""
+
+END_S: Final = 5.0
+"""How long a keeper that has let its place go may take to end."""
 
 KEEPER_MODULE: Final = "generation.engines.vllm_server"
 
@@ -63,6 +68,22 @@ class EngineGuard:
         if self._started is None:
             self._start()
         return False
+
+    def stop(self) -> None:
+        """End the engine and its keeper, whoever has started them, and wait. Takes a while."""
+        try:
+            stop_keeper(self._place)
+        except (OSError, Unusable) as error:
+            # The next engine is started all the same, and says so where there is no room for it.
+            logger.error(  # noqa: TRY400
+                "The engine was not stopped: %s", error, extra={"action": "engine_not_stopped"}
+            )
+        deadline_s = time.monotonic() + END_S
+        while self._started is not None and not _has_ended(self._started):
+            if time.monotonic() > deadline_s:
+                return
+            time.sleep(0.05)
+        self._started = None
 
     def _note(self, keeper: Keeper) -> None:
         """Say once whose engine it is; another one's options are not ours to correct."""

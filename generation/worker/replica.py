@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from django.db import Error as DatabaseError
@@ -41,7 +42,8 @@ def announce(replica: Replica) -> None:
 class ReplicaWatch:
     """Asks the engine for its health and keeps the replica's row fresh.
 
-    `healthy` is set while the engine can serve. `count_running` tells the load.
+    `healthy` is set while the engine can serve and the replica is not about to leave its pool.
+    `refused` is why it does not go where it is wanted. `count_running` tells the load.
     """
 
     def __init__(
@@ -55,6 +57,9 @@ class ReplicaWatch:
         self._count_running = count_running
         self._started = timezone.now()
         self._health = Health(ok=False, detail="starting")
+        self.refused = ""
+        self._leaving = ""  # what is said instead of the engine's health
+        self._left = ""  # the pool it came from, until the engine of this one is well
         self._written_s = float("-inf")
         self._writing: asyncio.Future[None] | None = None
 
@@ -65,7 +70,11 @@ class ReplicaWatch:
 
     async def look(self) -> None:
         """Ask once, and write the row if the answer is news or the row grows old."""
+        asked = self._engine
         health = await self._ask()
+        if asked is not self._engine:
+            return  # moved meanwhile: whoever moved it looks again
+        health = self._with_move(health)
         # Not its load: that changes all the time, and is told with the next heartbeat.
         changed = (health.ok, health.detail) != (self._health.ok, self._health.detail)
         self._health = health
@@ -76,6 +85,30 @@ class ReplicaWatch:
         # Sleeps are never exact: a tenth early is better than a whole poll late.
         if changed or time.monotonic() - self._written_s > HEARTBEAT_S * 0.9:
             await self._write(health)
+
+    def _with_move(self, health: Health) -> Health:
+        """The engine's health as the row tells it: what is said of a move stands before it."""
+        if self._leaving:
+            return Health(ok=False, detail=self._leaving)
+        if health.ok:
+            self._left = ""
+        hint = self._left and f"moved from {self._left}: move it back if it does not start"
+        parts = [self.refused, hint, health.detail]
+        return replace(health, detail="; ".join(part for part in parts if part))
+
+    def leave(self, detail: str) -> None:
+        """Not healthy from now on, whatever the engine says."""
+        self._leaving = detail
+        self.healthy.clear()
+
+    def stay(self) -> None:
+        """It does not leave after all."""
+        self._leaving = ""
+
+    def arrive(self, engine: Engine, pool: str, left: str) -> None:
+        """Another engine, in another pool; not healthy before it says so."""
+        self._engine, self._pool = engine, pool
+        self._leaving, self._left = "", left
 
     async def sign_off(self, detail: str) -> None:
         """Write the last row of this process: not healthy any more."""

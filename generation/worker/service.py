@@ -19,6 +19,7 @@ from generation.token_log import TokenLog, async_client
 from generation.token_log.flusher import Flusher
 from generation.worker.control import on_control
 from generation.worker.engine_process import EngineGuard
+from generation.worker.move import Mover, NoQueues, Queues
 from generation.worker.reap import reap_forever
 from generation.worker.replica import ReplicaWatch
 from generation.worker.sweep import TicketSweep
@@ -52,6 +53,7 @@ class Service:
         self._at_work: set[asyncio.Task[bool]] = set()
         self._told_s: dict[asyncio.Task[bool], float] = {}  # when cancelled with HANDOVER
         self._side_tasks: list[asyncio.Task[None]] = []
+        self._guard: tuple[EngineGuard, asyncio.Task[None]] | None = None
         self.watch = ReplicaWatch(
             context.engine, context.pool, context.replica, slots, lambda: len(context.running)
         )
@@ -92,6 +94,47 @@ class Service:
         if self._closing or not self.watch.healthy.is_set():
             return 0
         return max(0, self._slots - len(self._at_work))
+
+    # --- moving to another pool -------------------------------------------------------------------
+
+    def is_busy(self) -> bool:
+        return bool(self._at_work)
+
+    def is_closing(self) -> bool:
+        """Whether the worker is about to end."""
+        return self._closing
+
+    async def wait_idle(self, timeout_s: float) -> None:
+        """Until no run is at work here, at most so long."""
+        if self._at_work:
+            await asyncio.wait(self._at_work, timeout=timeout_s)
+
+    async def interrupt_rest(self) -> None:
+        """End what is still at work as `interrupted`; the service goes on."""
+        if self._at_work:
+            await self._hand_over(set(self._at_work))
+            self.context.handover.clear()
+
+    def start_guard(self, profile: EngineProfile) -> asyncio.Task[None]:
+        """Make the profile's engine run, and keep it running."""
+        guard = EngineGuard(profile)
+        task = self.start_side_task("engine guard", guard.run())
+        self._guard = (guard, task)
+        return task
+
+    async def end_guard(self) -> None:
+        """Stop the engine that this worker has started or attached to, and look after it no more.
+
+        One that others start (a profile without `serve`) goes on.
+        """
+        if self._guard is None:
+            return
+        (guard, task), self._guard = self._guard, None
+        self._side_tasks.remove(task)
+        while not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=REPEAT_S)
+        await asyncio.to_thread(guard.stop)
 
     # --- beginning and end ------------------------------------------------------------------------
 
@@ -194,16 +237,20 @@ class Running:
         slots: int,
         work_one: WorkOne,
         on_failure: Callable[[], None],
+        home: str = "",
+        queues: Queues | None = None,
     ) -> Running:
         """Build the context, subscribe, and start the side tasks.
 
+        `home` is the pool of the worker's environment, where another is given as `pool`.
         `on_failure` is called in the loop where a side task ends by itself: without its flusher or
         its ears a worker must not go on.
         """
         async with AsyncExitStack() as stack:
             context = _context(stack, pool=pool, replica=replica, profile=profile)
             service = Service(context, slots, work_one)
-            await _start(stack, service, on_failure)
+            place = (home or pool, queues or NoQueues())
+            await _start(stack, service, on_failure, place)
             return cls(service, stack.pop_all())
 
     async def close(self, grace_s: float) -> None:
@@ -217,22 +264,31 @@ def _context(
     redis = async_client(settings.REDIS_URL)
     stack.push_async_callback(redis.aclose)
     log = TokenLog(redis)
-    engine = build_engine(profile)
-    stack.push_async_callback(engine.aclose)
-    return WorkerContext(
+    context = WorkerContext(
         redis=redis,
         log=log,
         flusher=Flusher(log, get_channel_layer("tokens").publish_many),
         scheduler=scheduler_async(redis),
-        engine=engine,
+        engine=build_engine(profile),
         profile=profile,
         pool=pool,
         replica=replica,
         channel=f"worker:{uuid.uuid4().hex}",
     )
 
+    async def close_engine() -> None:
+        await context.engine.aclose()  # the one it has by then
 
-async def _start(stack: AsyncExitStack, service: Service, on_failure: Callable[[], None]) -> None:
+    stack.push_async_callback(close_engine)
+    return context
+
+
+async def _start(
+    stack: AsyncExitStack,
+    service: Service,
+    on_failure: Callable[[], None],
+    place: tuple[str, Queues],
+) -> None:
     context = service.context
     layer = get_channel_layer("tokens")
     stack.push_async_callback(layer.flush)
@@ -240,16 +296,23 @@ async def _start(stack: AsyncExitStack, service: Service, on_failure: Callable[[
     stack.push_async_callback(subscriber.aclose)
     stack.push_async_callback(service.watch.sign_off, "stopped")
     stack.push_async_callback(service.end_side_tasks)
+    failing = partial(_watch_over, on_failure)
+
+    def start_guard(profile: EngineProfile) -> None:
+        service.start_guard(profile).add_done_callback(failing)
+
+    home, queues = place
     side_tasks = {
         "flusher": context.flusher.run_forever(),
         "replica watch": service.watch.run(),
         "ticket sweep": service.sweep.run(),
         "reaper": reap_forever(),
+        "mover": Mover(service, home, queues, start_guard).run(),
     }
     if context.profile.serve is not None:
-        side_tasks["engine guard"] = EngineGuard(context.profile).run()
+        start_guard(context.profile)
     for name, work in side_tasks.items():
-        service.start_side_task(name, work).add_done_callback(partial(_watch_over, on_failure))
+        service.start_side_task(name, work).add_done_callback(failing)
 
 
 def _watch_over(on_failure: Callable[[], None], task: asyncio.Task[None]) -> None:

@@ -23,7 +23,9 @@ from generation.models import Pool
 from generation.orchestrator import work_one
 from generation.scheduler import queue_name
 from generation.worker import current
+from generation.worker.move import read_order
 from generation.worker.pool import TaskPool
+from generation.worker.queues import TicketQueues
 from generation.worker.service import Running
 from generation.worker.thread import LoopThread
 
@@ -50,12 +52,16 @@ class GpuStep(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         keys.check_at_start()  # a worker that cannot store an answer must not begin one
-        profile = _profile_of(settings.GPU_POOL)
+        pool, profile = _place()
+        queues = TicketQueues(worker)
+        queues.serve(pool)
         self._thread = LoopThread()
         self._thread.start()
         self._running = self._thread.run(
             Running.open(
-                pool=settings.GPU_POOL,
+                pool=pool,
+                home=settings.GPU_POOL,
+                queues=queues,
                 replica=replica_name(),
                 profile=profile,
                 slots=worker.concurrency,
@@ -63,13 +69,13 @@ class GpuStep(bootsteps.StartStopStep):
                 on_failure=_end_worker,
             )
         )
-        current.set_gpu(current.Gpu(settings.GPU_POOL, self._thread, self._running.service))
+        current.set_gpu(current.Gpu(self._thread, self._running.service))
         # Celery's own stop begins up to a second after the signal.
         worker_shutting_down.connect(self._on_signal)
         logger.info(
             "Replica %s serves pool %s",
             replica_name(),
-            settings.GPU_POOL,
+            pool,
             extra={"action": "worker_ready", "slots": worker.concurrency},
         )
 
@@ -95,6 +101,16 @@ class GpuStep(bootsteps.StartStopStep):
 
     def _on_signal(self, **_: Any) -> None:
         self._running.service.stop_claiming()
+
+
+def _place() -> tuple[str, EngineProfile]:
+    """Where it is wanted; GPU_POOL where nobody said otherwise, or that cannot be done here."""
+    order = read_order(replica_name(), settings.GPU_POOL)
+    if order.pool != settings.GPU_POOL and order.profile is not None:
+        profile = parse_profiles(settings.ENGINE_PROFILES).get(order.profile)
+        if profile is not None:
+            return order.pool, profile
+    return settings.GPU_POOL, _profile_of(settings.GPU_POOL)
 
 
 def _profile_of(pool: str) -> EngineProfile:

@@ -29,7 +29,7 @@ class TicketSweep:
 
     def __init__(self, scheduler: Scheduler, pool: str, count_idle: Callable[[], int]) -> None:
         self._scheduler = scheduler
-        self._pool = pool
+        self.pool = pool
         self._count_idle = count_idle
         self._slot_freed = asyncio.Event()
 
@@ -47,16 +47,16 @@ class TicketSweep:
         if self._count_idle() == 0:
             return 0
         try:
-            depth = await self._scheduler.depth(self._pool)
+            depth = await self._scheduler.depth(self.pool)
         except RedisError as error:
             logger.warning(
                 "The queue could not be read: %s",
                 type(error).__name__,
-                extra={"action": "sweep_failed", "pool": self._pool},
+                extra={"action": "sweep_failed", "pool": self.pool},
             )
             return 0
         missing = min(self._count_idle(), depth)
-        return await asyncio.to_thread(_publish, self._pool, missing) if missing > 0 else 0
+        return await asyncio.to_thread(_publish, self.pool, missing) if missing > 0 else 0
 
     async def _pause(self) -> None:
         try:

@@ -23,7 +23,7 @@ def run_ticket(pool: str) -> bool:
     engine and the clock, and threads could not be killed anyway.
     """
     gpu = current.gpu()
-    if gpu is None or gpu.pool != pool:
+    if gpu is None or gpu.service.context.pool != pool:
         logger.warning(
             "A ticket for pool %s came to a worker that does not serve it",
             pool[:64],

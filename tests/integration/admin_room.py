@@ -87,7 +87,9 @@ ROWS: dict[str, Callable[[], Row]] = {
     "conversations.feedback": lambda: make_feedback(make_person("row").user),
     "generation.model": lambda: make_pool().model,
     "generation.pool": make_pool,
-    "generation.replica": lambda: Replica.objects.create(name="one", pool=make_pool()),
+    "generation.replica": lambda: Replica.objects.create(
+        name=f"replica-{next(_numbers)}", pool=make_pool()
+    ),
     "generation.run": lambda: make_run(make_person("row").user),
     "quotas.plan": make_plan,
     "quotas.subscription": lambda: Subscription.objects.create(
@@ -154,7 +156,7 @@ ADD: dict[str, Callable[[], dict[str, Any]]] = {
         "scopes": ["read"],
     },
     "auth.group": lambda: {"name": "New group"},
-    "generation.model": lambda: {"slug": "new", **_MODEL},
+    "generation.model": lambda: {"slug": "new", **_MODEL, "fallback": make_pool().slug},
     "generation.pool": lambda: {
         "slug": "new",
         "model": make_pool().model_id,
@@ -206,6 +208,11 @@ BEFORE_ACTION: dict[tuple[str, str], Callable[[Any], None]] = {
     ("accounts.user", "enable"): _disabled,
 }
 """What makes an action have something to do with a fresh row."""
+
+ACTION_FIELDS: dict[tuple[str, str], Callable[[], dict[str, str]]] = {
+    ("generation.replica", "move"): lambda: {"pool": make_pool().slug},
+}
+"""What an action is asked beside the rows."""
 
 
 def let_go(label: str, row: Any) -> None:

@@ -61,7 +61,7 @@ def ask(owner: User, conversation: Conversation | None = None, **fields: Any) ->
 def claim(run: Run) -> runs.Claim:
     """The run, running."""
     scheduler_sync().remove(run.external_id, run.pool_id)
-    claimed = runs.claim(run.id, "tests")
+    claimed = runs.claim(run.id, "tests", pool=run.pool_id)
     assert claimed is not None
     token_log().open(run.external_id, epoch=1, owner="tests", base_seq=run.opening_seq)
     return claimed

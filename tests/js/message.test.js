@@ -2,6 +2,7 @@ import assert from "node:assert/strict"
 import { test } from "node:test"
 
 import { Message } from "#js/models/message.js"
+import { startData } from "./support.js"
 
 function reply(...events) {
   const message = new Message({ key: "k", role: "assistant" })
@@ -35,4 +36,12 @@ test("two snapshots without id keep the first one's cursor", () => {
 test("a snapshot with an id moves the cursor", () => {
   const message = reply(["delta", text("a"), 2], ["snapshot", text("abc"), 1000001], ["delta", text("d"), 1000002])
   assert.equal(message.text, "abcd")
+})
+
+test("a notice that another model answers names it, also where the answer began as the first one's", () => {
+  const message = new Message({ key: "k", role: "assistant" })
+  message.apply({ name: "start", data: startData({ model: "big" }), seq: 1 })
+  message.apply({ name: "notice", data: { code: "other_model", text: "…", model: "small", instead_of: "big" }, seq: 2 })
+  message.apply({ name: "notice", data: { code: "queued", position: 1 }, seq: null })
+  assert.equal(message.model, "small")
 })

@@ -3,7 +3,7 @@ import { test } from "node:test"
 
 import { ApiError, NetworkError } from "#js/models/api.js"
 import { Message } from "#js/models/message.js"
-import { earlierLabel, endAnnouncement, finishNote, queuedText, renameProblem, roughly, stripFor, titleText } from "#js/models/words.js"
+import { earlierLabel, endAnnouncement, finishNote, noticeAfter, queuedText, renameProblem, roughly, stripFor, titleText } from "#js/models/words.js"
 
 function conversation({ phase = null, text = "", link = null, notice = null, stopping = false, ...more } = {}) {
   const reply = phase && Object.assign(new Message({ key: "k", role: "assistant", phase, text }), { stopping })
@@ -26,6 +26,16 @@ test("every wait has its name", () => {
   assert.equal(says(conversation({ phase: "writing", notice: { code: "recovered" } })), "Continued on another machine")
   assert.equal(says(conversation({ phase: "writing", notice: { code: "brand_new", text: "As told" } })), "As told")
   assert.equal(says(conversation()), null)
+})
+
+test("that another model answers stays said, in the queue and while it is written", () => {
+  const other = { code: "other_model", text: "Big cannot be reached just now; Small answers instead." }
+  const place = (position) => ({ code: "queued", position })
+  const waiting = noticeAfter(noticeAfter(noticeAfter(null, other), place(3)), place(2))
+  assert.equal(says(conversation({ phase: "queued", notice: other })), other.text)
+  assert.equal(says(conversation({ phase: "queued", notice: waiting })), `Second in line. ${other.text}`)
+  assert.equal(says(conversation({ phase: "writing", notice: waiting })), other.text)
+  assert.equal(says(conversation({ phase: "queued", notice: noticeAfter({ code: "stop_failed" }, place(1)) })), "Next in line")
 })
 
 test("a lost line is named, and that nothing is lost with it", () => {

@@ -80,6 +80,19 @@ def test_the_profile_of_make_run_is_one_that_can_be_started(
     assert profile.socket.is_relative_to(var) == (depth == 1)
 
 
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [("fpu avx2", "float32"), ("fpu avx512f avx512_bf16", "bfloat16"), ("amx_bf16", "bfloat16")],
+)
+def test_a_cpu_that_would_emulate_a_type_gets_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, dtype: str
+) -> None:
+    monkeypatch.setattr(vllm_setup, "CPU_INFO", tmp_path / "cpuinfo")
+    vllm_setup.CPU_INFO.write_text(f"model name : X\nflags\t\t: {flags}\nbugs : avx512_bf16\n")
+    options = read_options({"ENGINE": "vllm", "ENGINE_DEVICE": "cpu"})
+    assert vllm_setup.profile(options, tmp_path)["serve"]["dtype"] == dtype  # type: ignore[index]
+
+
 def test_profiles_of_ones_own_start_no_engine() -> None:
     assert read_options({"ENGINE_PROFILES": "{}", "ENGINE": "llamacpp"}).engine == "own"
     assert read_options({"ENGINE_PROFILES_FILE": "/run/secrets/engines"}).engine == "own"

@@ -116,7 +116,7 @@ async def test_the_second_turn_comes_from_the_prefix_cache(
 
 
 async def test_eight_at_once(vllm: Vllm, ada: Person) -> None:
-    vllm.answer_tokens(60)
+    vllm.answer_tokens(40)
     phones = [Phone(ada.headers) for _ in range(SLOTS)]
     sending = [
         asyncio.create_task(phone.send(vllm.url, f"Tell a long story about the number {n}."))

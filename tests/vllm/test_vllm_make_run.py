@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from chatproject.embedded.ports import free_port
 from generation.engines.keeper_lock import Place, at_work, holder
 from tests.browser.test_make_run import MakeRun
 from tests.phone import Phone, stored_reply
-from tests.stack import ROOT
+from tests.stack import PASSWORD, ROOT
 from tests.vllm.conftest import START_S
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
@@ -50,25 +52,35 @@ def wait_said(run: MakeRun, text: str) -> None:
         time.sleep(0.2)
 
 
-def make_token(run: MakeRun, var: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("HEARTH_VAR", str(var))
-    command = ["make", "--silent", "manage", "ARGS=create_api_token admin@localhost --name vllm"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return next(word for word in done.stdout.split() if word.startswith("t_"))
+# The administrator has a one-time password, which opens nothing but the choice of another.
+_MAKE_PERSON = f"""
+from accounts import tokens
+from accounts.models import User
+
+user = User.objects.create_user("eve@example.org", {PASSWORD!r}, name="Eve")
+print(tokens.create(user, "vllm")[1])
+"""
 
 
-async def test_one_command_and_one_ctrl_c(
-    run: MakeRun, var: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def make_token(var: Path) -> str:
+    command = ["-m", "chatproject.run", "--manage", "shell", "--verbosity", "0", "-c", _MAKE_PERSON]
+    environment = {**os.environ, "HEARTH_VAR": str(var)}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True
+    )
+    return next(word for word in done.stdout.decode().split() if word.startswith("t_"))
+
+
+async def test_one_command_and_one_ctrl_c(run: MakeRun, var: Path) -> None:
     place = Place(vllm_setup.socket_path(var))
     wait_said(run, "Ready:")
     wait_said(run, "ready after")
     keeper = holder(place)
     assert keeper is not None
     assert len(at_work(place)) >= 2
-    headers = {"Authorization": f"Bearer {make_token(run, var, monkeypatch)}"}
+    headers = {"Authorization": f"Bearer {make_token(var)}"}
     seen = await Phone(headers).send(run.url, "Say good morning.")
-    assert seen.done is not None
+    assert seen.done is not None, (seen.status, seen.body)
     assert seen.done["finish"] in ("stop", "length")
     assert seen.text == stored_reply(run.url, headers, seen.start)
     run.interrupt()

@@ -13,6 +13,7 @@ import { choose, chooseInsteadOf, readUpTo } from "#js/models/leaf.js"
 import { freshBeside, pairOf, randomKey, sendBody } from "#js/models/letters.js"
 import { Message, SAVED, WRITING } from "#js/models/message.js"
 import { RunStream } from "#js/models/run_stream.js"
+import { noticeAfter } from "#js/models/words.js"
 
 const NOT_FOUND = new Set([400, 404])
 
@@ -346,7 +347,7 @@ export class Conversation extends Emitter {
     const wasWriting = reply.phase === WRITING
     const textChanged = reply.apply(event)
     if (event.name === "start") this.#started(reply, asked, event.data)
-    if (event.name === "notice") this.notice = event.data
+    if (event.name === "notice") this.notice = noticeAfter(this.notice, event.data)
     if (event.name === "done") reply.leafAtEnd = event.data.active_leaf
     this.emit(textChanged ? "text" : "changed", { message: reply })
     if (reply.phase === WRITING && !wasWriting) this.emit("started", { message: reply })

@@ -115,7 +115,9 @@ const EVENTS = {
     message.model = data.model ?? message.model
     message.phase = QUEUED
   },
-  notice() {},
+  notice(message, data) {
+    message.model = data.model ?? message.model // another one answers than `start` said
+  },
   delta(message, data) {
     message.phase = WRITING
     message.text += data.text

@@ -48,9 +48,18 @@ function liveLine({ link, notice, waitsForStop }, reply) {
   if (reply.stopping) return line("wait", "clock", "Stopping")
   if (reconnecting(link)) return reconnectLine(reply)
   if (reply.phase === SENDING) return line("wait", "clock", "Sending")
-  if (notice && notice.code !== "queued") return line("info", "info", noticeText(notice))
+  const told = notice?.code === "queued" ? notice.told : notice
+  if (told && (reply.phase !== QUEUED || told === notice)) return line("info", "info", noticeText(told))
   if (reply.phase !== QUEUED) return null
-  return line("wait", "clock", notice ? queuedText(notice) : "Reading your message")
+  if (!notice) return line("wait", "clock", "Reading your message")
+  return line("wait", "clock", told ? `${queuedText(notice)}. ${noticeText(told)}` : queuedText(notice))
+}
+
+/** A place in the queue is news for a moment; what was told before it holds for the whole answer. */
+export function noticeAfter(before, notice) {
+  if (notice.code !== "queued") return notice
+  const told = before?.code === "queued" ? before.told : before
+  return told && told.code !== "stop_failed" ? { ...notice, told } : notice
 }
 
 function reconnecting(link) {

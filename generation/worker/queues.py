@@ -1,0 +1,52 @@
+"""Which Celery queues this worker takes tickets from: its pool's, changed while it runs."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from generation.scheduler import queue_name
+
+PREFIX: Final = queue_name("")
+
+
+class TicketQueues:
+    """See `move.Queues`. Queues of other kinds (chores) are let be.
+
+    What is selected holds for every connection to the broker that comes; the one that stands is
+    told by Celery's own thread, for its consumer is no other thread's business.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        self._pool: str | None = None
+
+    def serve(self, pool: str | None) -> None:
+        self._pool = pool
+        self._select()
+        consumer = getattr(self._worker, "consumer", None)
+        if consumer is not None:
+            consumer.call_soon(self._apply, consumer)
+
+    def _select(self) -> None:
+        queues = self._worker.app.amqp.queues
+        queues.deselect(self._others(queues.consume_from))
+        if self._pool is not None and self._name not in queues.consume_from:
+            queues.select_add(self._name)
+
+    @property
+    def _name(self) -> str:
+        return queue_name(self._pool or "")
+
+    def _others(self, names: Any) -> list[str]:
+        wanted = self._name if self._pool is not None else ""
+        return [name for name in list(names) if name.startswith(PREFIX) and name != wanted]
+
+    def _apply(self, consumer: Any) -> None:
+        tickets = consumer.task_consumer
+        if tickets is None:
+            return  # no connection: the next one takes what is selected
+        for name in self._others([queue.name for queue in tickets.queues]):
+            tickets.cancel_by_queue(name)
+        if self._pool is not None and not tickets.consuming_from(self._name):
+            tickets.add_queue(consumer.app.amqp.queues[self._name])
+            tickets.consume()
