@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bench.support.cli import Bench, Target
-from bench.support.numbers import cpu_s, pss_kib
+from bench.support.numbers import pss_kib, tree_cpu_s
 from bench.support.peer import Peer
 from bench.support.requests import get
 from bench.support.services import Services, Web
@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ("--rate", 20, "events a second in each of them"),
             ("--webs", 1, "web processes"),
             ("--minutes", 0, "how long the streams are watched; 0: six windows, quick two"),
+            ("--granian", 0, "1: the same through granian, where it is installed, in turn"),
         ],
         arguments,
     )
@@ -75,15 +76,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         webs = [services.start_web() for _ in range(options.webs)]
         feeder = Peer.start(services, "feeder", "bench.support.feeder")
         feeder.ask("open", runs=[live.run for live in runs])
-        product = Side(
-            services, webs, [get(f"/v1/runs/{live.run}/stream", live.secret) for live in runs]
-        )
+        requests = [get(f"/v1/runs/{live.run}/stream", live.secret) for live in runs]
+        product = Side(services, webs, requests)
         _open(bench, product)
-        floor = Side(
-            services, [services.start_web("bench.support.bare:application", "/")], [], "floor"
-        )
-        _measure(bench, product, floor, feeder)
-    return bench.finish(ROWS, TARGETS)
+        sides = {"product": product, "floor": _floor(services, options.streams)}
+        if options.granian:
+            sides["granian"] = Side(services, [services.start_granian()], requests, "granian")
+            sides["granian"].open(requests)
+        _measure(bench, sides, feeder)
+    rows = [*ROWS, *((name, "") for name in bench.figures if name not in dict(ROWS))]
+    return bench.finish(rows, TARGETS)
+
+
+def _floor(services: Services, streams: int) -> Side:
+    web = services.start_web("bench.support.bare:application", "/")
+    return Side(services, [web], [get("/stream")] * streams, "floor")
 
 
 class Side:
@@ -124,7 +131,7 @@ class Side:
             "open": sum(mark["open"] for mark in marks),
             "longest_gap_ms": max(mark["longest_gap_ms"] for mark in marks),
             "reader_s": sum(mark["cpu_s"] for mark in marks),
-            "web_s": sum(cpu_s(web.pid) for web in self.webs),
+            "web_s": sum(tree_cpu_s(web.pid) for web in self.webs),
             "at_s": time.monotonic(),
         }
 
@@ -146,25 +153,35 @@ def _open(bench: Bench, product: Side) -> None:
     bench.figures["kib_before"] = before_kib
 
 
-def _measure(bench: Bench, product: Side, floor: Side, feeder: Peer) -> None:
+def _measure(bench: Bench, sides: dict[str, Side], feeder: Peer) -> None:
     options = bench.options
     windows, window_s = (2 if bench.quick else 6), WINDOW_S
     if options.minutes:
         windows, window_s = 1, options.minutes * 60.0
-    sums: dict[str, dict[str, float]] = {"product": {}, "floor": {}}
+    sums: dict[str, dict[str, float]] = {name: {} for name in sides}
     for number in range(windows):
         bench.say(f"window {number + 1} of {windows}: {window_s:g} s of each")
-        feeder.ask("feed", rate=options.rate)
-        _add(sums["product"], _window(product, window_s))
-        if number == 0:
-            grown_kib = product.pss_kib() - bench.figures.pop("kib_before")
-            # What the first ones left behind is used again: so many more are new.
-            bench.figures["kib_per_stream"] = round(grown_kib / (options.streams - WARM_UP), 1)
-        feeder.ask("feed", rate=0)
-        floor.open([get("/stream")] * options.streams)
-        _add(sums["floor"], _window(floor, min(window_s, 2 * WINDOW_S)))
-        floor.close()
-    _note(bench, **sums)
+        for name, side in sides.items():
+            if name == "floor":
+                side.open(side.requests)
+                _add(sums[name], _window(side, min(window_s, 2 * WINDOW_S)))
+                side.close()
+                continue
+            feeder.ask("feed", rate=options.rate)
+            _add(sums[name], _window(side, window_s))
+            if number == 0 and name == "product":
+                _note_memory(bench, side)
+            feeder.ask("feed", rate=0)
+    _note(bench, sums["product"], sums["floor"])
+    if "granian" in sums:
+        per_core = sums["granian"]["events"] / sums["granian"]["web_s"]
+        bench.figures["granian_per_core_s"] = round(per_core)
+
+
+def _note_memory(bench: Bench, product: Side) -> None:
+    grown_kib = product.pss_kib() - bench.figures.pop("kib_before")
+    # What the first ones left behind is used again: so many more are new.
+    bench.figures["kib_per_stream"] = round(grown_kib / (bench.options.streams - WARM_UP), 1)
 
 
 def _window(side: Side, window_s: float) -> dict[str, float]:

@@ -168,6 +168,17 @@ class Services:
         web.wait_until(lambda: _answers(port, probe), "an answer")
         return web
 
+    def start_granian(self) -> Web:
+        """A web process under granian, where that is installed: another ASGI server to compare."""
+        port = free_port()
+        module = ["granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", str(port)]
+        module += ["--loop", "uvloop", "--backpressure", "8000", "--no-ws", APPLICATION]
+        log, popen = self._spawn(f"granian-{port}", module)
+        processes.raise_file_limit(popen.pid)
+        web = Web("granian", popen, log, port)
+        web.wait_until(lambda: _answers(port, "/readyz"), "an answer")
+        return web
+
     def start_worker(
         self, pool: str, slots: int, patience_s: float = PATIENCE_S, app: str = CELERY_APP
     ) -> Process:
