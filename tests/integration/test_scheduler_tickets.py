@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 from celery import Celery
+from django.conf import settings
 
 from chatproject.celery import app
 from chatproject.embedded import EmbeddedValkey
@@ -101,3 +102,11 @@ def test_tickets_are_published_again_after_the_broker_forgot_everything(
     monkeypatch.setattr(tickets, "_pause", tickets._Pause())
     assert publish_ticket(POOL) or publish_ticket(POOL)
     assert waiting(valkey) == 1
+
+
+def test_tickets_are_taken_without_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Redis only: another broker would give all there are to the first worker that asks."""
+    assert app.amqp.queues[queue_name(POOL)].no_ack
+    assert not app.amqp.queues["other"].no_ack
+    monkeypatch.setattr(settings, "CELERY_BROKER_URL", "amqp://broker")
+    assert not app.amqp.queues[queue_name("elsewhere")].no_ack
