@@ -96,9 +96,10 @@ class Stream(asyncio.Protocol):
                 self.begun.set_result(None)
         self.last = (self.last + data)[-LAST_BYTES:]
         self.words += data.count(WORD)
-        found = (self._edge + data).count(self._mark)
+        whole = self._edge + data
+        found = whole.count(self._mark)
         # What could be the beginning of a mark, and never a whole one.
-        self._edge = data[-(len(self._mark) - 1) :]
+        self._edge = whole[-(len(self._mark) - 1) :]
         if found:
             self._saw(found, time.monotonic())
 
