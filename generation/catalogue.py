@@ -10,6 +10,7 @@ from typing import Final
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
+from accounts import sql
 from accounts.models import User
 from generation.exceptions import UnknownModel
 from generation.models import Model, Pool, Replica
@@ -37,13 +38,31 @@ def choose(user: User, slug: str | None) -> Choice:
 
     Raises UnknownModel.
     """
-    models = models_for(user)
-    wanted = [model for model in models if (model.slug == slug if slug else model.is_default)]
+    models = _models_with_pools(user)
+    wanted = [one for one in models if (one[0].slug == slug if slug else one[0].is_default)]
     if not wanted and slug is None:
         wanted = models[:1]
     if not wanted:
         raise UnknownModel(param="model")
-    return route(wanted[0])
+    return route(*wanted[0])
+
+
+_CHOICES = """
+SELECT {}, {} FROM generation_model model JOIN generation_pool pool ON pool.model_id = model.slug
+WHERE model.enabled ORDER BY model.slug, pool.slug
+"""
+
+
+def _models_with_pools(_user: User) -> list[tuple[Model, list[Pool]]]:
+    """`models_for`, each with its pools, the first one first. One query: every send asks it."""
+    found: dict[str, tuple[Model, list[Pool]]] = {}
+    split = sql.width(Model)
+    statement = _CHOICES.format(sql.columns(Model, "model"), sql.columns(Pool, "pool"))
+    for row in sql.rows(statement, {}):
+        model = sql.instance(Model, row[:split])
+        pools = found.setdefault(model.slug, (model, []))[1]
+        pools.append(sql.instance(Pool, row[split:]))
+    return list(found.values())
 
 
 def choose_again(user: User, slug: str) -> Choice:
@@ -54,13 +73,14 @@ def choose_again(user: User, slug: str) -> Choice:
         return choose(user, None)
 
 
-def route(model: Model) -> Choice:
+def route(model: Model, own: list[Pool] | None = None) -> Choice:
     """The model's first pool that is served; else its fallback, where that is served; else its
     first pool, where the run waits. One step: a fallback's own fallback is not looked at.
 
-    Raises UnknownModel where the model has no pool.
+    `own`: the model's pools in order, where they are known. Raises UnknownModel where it has none.
     """
-    own = list(Pool.objects.filter(model=model).order_by("slug"))
+    if own is None:
+        own = list(Pool.objects.filter(model=model).order_by("slug"))
     if not own:
         raise UnknownModel(param="model")
     if len(own) == 1 and model.fallback_id is None:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import pytest
-from django.db.models import Model
+from django.db import models
 
 from accounts import sql, tokens
 from accounts.models import ApiToken, User
 from conversations.models import Conversation, Message
-from generation.models import Run
+from generation.models import Model, Pool, Run
 from tests.integration.tree_room import ask, empty_queues
 from tests.people import make_person
 
 pytestmark = pytest.mark.django_db
 
 
-def read(model: type[Model], row: Model) -> Model:
-    table = model._meta.db_table
+def read(model: type[models.Model], row: models.Model) -> models.Model:
+    table, key = model._meta.db_table, model._meta.pk.column
     found = sql.rows(
-        f"SELECT {sql.columns(model, 'own')} FROM {table} own WHERE own.id = %(id)s",  # noqa: S608
+        f"SELECT {sql.columns(model, 'own')} FROM {table} own WHERE own.{key} = %(id)s",  # noqa: S608
         {"id": row.pk},
     )
     return sql.instance(model, found[0])
 
 
-def assert_same(model: type[Model], row: Model) -> None:
+def assert_same(model: type[models.Model], row: models.Model) -> None:
     stored, by_hand = model._default_manager.get(pk=row.pk), read(model, row)
     for field in model._meta.concrete_fields:
         one, other = (getattr(each, field.attname) for each in (stored, by_hand))
@@ -40,12 +40,14 @@ def test_every_column_comes_as_the_orm_gives_it() -> None:
     with empty_queues():
         run = ask(user)
     Run.objects.filter(pk=run.pk).update(notices=[{"code": "smaller_model"}], cost="0.25")
-    rows: list[tuple[type[Model], Model]] = [
+    rows: list[tuple[type[models.Model], models.Model]] = [
         (User, user),
         (ApiToken, token),
         (Run, run),
         (Conversation, run.conversation),
         (Message, run.parent),
+        (Pool, run.pool),
+        (Model, run.pool.model),
     ]
     for model, row in rows:
         assert_same(model, row)
