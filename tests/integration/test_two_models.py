@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -137,7 +137,7 @@ def test_the_notice_is_told_again_where_the_log_was_lost(
     """The queue was rebuilt from PostgreSQL, or somebody claimed before the log had the notice."""
     stack.execute("UPDATE generation_model SET fallback_id = 'small' WHERE slug = 'sim'")
     stack.manage("shell", "--verbosity", "0", "-c", "from generation import reaper; reaper.sweep()")
-    stack.execute(_GHOST)
+    stack.execute(_GHOST, "small")
     run = ask(stack, ada, "sim", text="whole")
     assert run_of(stack, ada, run)["model"] == "small"
     with redis.Redis.from_url(valkey.url) as client:
@@ -148,9 +148,35 @@ def test_the_notice_is_told_again_where_the_log_was_lost(
     assert worker.popen.poll() is None
 
 
+def test_its_place_is_told_in_the_queue_where_it_was_moved(stack: Stack, ada: Person) -> None:
+    """Behind one that waits there already; before, it was the first of the other queue."""
+    stack.execute("UPDATE generation_model SET fallback_id = 'small' WHERE slug = 'sim'")
+    worker = start_worker(stack, "small")
+    hold = stack.hold("full")
+    taken = [ask(stack, ada, "small", tokens=1, hold="full") for _ in range(SLOTS)]
+    wait_for(lambda: all(stack.journal(run) for run in taken), "every slot to be taken", worker)
+    ask(stack, ada, "small", tokens=1)
+    stack.execute(_GHOST, "sim")
+    phone = asyncio.run(_moved_to_the_second_place(stack, ada, hold.unlink))
+    assert other_model(phone) == TOLD
+    assert phone.text == "second"
+
+
+async def _moved_to_the_second_place(stack: Stack, ada: Person, free: Callable[[], None]) -> Phone:
+    phone = Phone(ada.headers)
+    content = directive(text="second")
+    asking = asyncio.create_task(phone.send(stack.webs[0].url, content, model="sim"))
+    await phone.until(lambda p: [n.get("position") for n in p.notices] == [1])
+    stack.execute("DELETE FROM generation_replica WHERE name = 'ghost'")
+    await phone.until(lambda p: other_model(p) and p.notices[-1].get("position") == 2)
+    free()
+    await asking
+    return phone
+
+
 _GHOST = """
 INSERT INTO generation_replica (name, pool_id, slots, healthy, detail, running, started, heartbeat)
-VALUES ('ghost', 'small', 1, true, '', 0, now(), now())
+VALUES ('ghost', %s, 1, true, '', 0, now(), now())
 """
 
 
