@@ -134,15 +134,18 @@ class Vllm:
 
 
 def _profile(socket: Path, environment: Path, model: Path) -> dict[str, Any]:
-    """As `make run ENGINE=vllm ENGINE_DEVICE=cpu` has it, at another place."""
+    """As `make run ENGINE=vllm ENGINE_DEVICE=cpu` has it, at another place, and with answers that
+    all take their whole room: one that ends by itself cannot be interrupted in the middle."""
     options = read_options({"ENGINE": "vllm", "ENGINE_DEVICE": "cpu", "MODEL": str(model)})
+    profile: dict[str, Any] = vllm_setup.profile(options, environment)
     return {
         "kind": "vllm",
         "model": "demo",
         "slots": SLOTS,
         "context_tokens": options.engine_context_tokens,
-        **vllm_setup.profile(options, environment),
+        **profile,
         "url": f"unix://{socket}",
+        "options": {**profile["options"], "extra_body": {"ignore_eos": True}},
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -133,8 +132,7 @@ async def test_eight_at_once(vllm: Vllm, ada: Person) -> None:
 
 async def test_who_has_paid_is_read_first(vllm: Vllm) -> None:
     """Where more wait than the engine writes at once: straight at it, past our own queue."""
-    options = {**vllm.profile.options, "extra_body": {"ignore_eos": True}}
-    engine = build_engine(replace(vllm.profile, options=options))
+    engine = build_engine(vllm.profile)
     begun: list[str] = []
 
     async def ask(name: str, priority: int) -> None:
