@@ -27,4 +27,5 @@ class FastJSONRenderer(JSONRenderer):
             return super().render(data, accepted_media_type, renderer_context)
         # DRF writes times of its own fields with a Z; the encoder goes on doing that.
         encoder = self.encoder_class()
-        return orjson.dumps(data, encoder.default, orjson.OPT_PASSTHROUGH_DATETIME)
+        options = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS
+        return orjson.dumps(data, encoder.default, options)

@@ -34,6 +34,7 @@ __all__ = [
     "Unreadable",
     "is_plain",
     "open_sealed",
+    "opener",
     "seal",
 ]
 
@@ -79,7 +80,10 @@ def open_sealed(column: Column, owner_id: UUID, row_id: UUID, sealed: bytes | me
 
 
 def opener(column: Column, owner_id: UUID) -> Callable[[UUID, bytes | memoryview], bytes]:
-    """`open_sealed` for many rows of one owner, whose key is looked up once."""
+    """`open_sealed` for many rows of one owner, whose key is looked up once.
+
+    To be dropped with the page it opens: a key that is destroyed meanwhile still opens here.
+    """
     key: AESGCM | None = None
 
     def open_one(row_id: UUID, sealed: bytes | memoryview) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.signals import request_started
+from django.db import connections
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
@@ -83,7 +84,9 @@ class GatewayHandler(ASGIHandler):
             return
         if body is None:
             return
-        response = await self._ask_patiently(_with_length(scope, body), body)
+        response = await self._ask_patiently(_with_length(scope, body), body, receive)
+        if response is None:
+            return
         plan = response.plan if isinstance(response, GatewayResponse) else None
         if isinstance(plan, StreamPlan):
             await write_stream(await hub(), plan, receive, send)
@@ -92,17 +95,22 @@ class GatewayHandler(ASGIHandler):
         else:
             await self.send_response(response, send)  # type: ignore[arg-type]
 
-    async def _ask_patiently(self, scope: Scope, body: bytes) -> HttpResponseBase:
+    async def _ask_patiently(
+        self, scope: Scope, body: bytes, receive: Receive
+    ) -> HttpResponseBase | None:
         """Ask Django; again, when a run that is being stopped has ended, where it says so.
 
         Nothing is held while that run ends. When time is up Django is told to wait no longer.
+        None: the client has left before a thread was free. What has waited for a run is done for
+        a client that has left, too: all of it has come.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + AGAIN_WAIT_S
         waited: set[str] = set()
         may_wait = True
         while True:
-            response = await self._ask({**scope, MAY_WAIT: may_wait}, body)
+            asked = self._ask({**scope, MAY_WAIT: may_wait}, body)
+            response = await (asked if waited else _unless_left(asked, receive))
             plan = response.plan if isinstance(response, GatewayResponse) else None
             if not isinstance(plan, AgainPlan):
                 return response
@@ -113,13 +121,21 @@ class GatewayHandler(ASGIHandler):
                 waited.add(plan.run)
                 await wait_end(await hub(), plan, left_s)
 
-    async def _ask(self, scope: Scope, body: bytes) -> HttpResponseBase:
+    def _ask(self, scope: Scope, body: bytes) -> asyncio.Future[HttpResponseBase]:
         # Its own context: what one request sets (a language, say) must not meet the next.
         serve = partial(copy_context().run, self._serve, scope, body)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, serve)
+        return asyncio.get_running_loop().run_in_executor(self._threads, serve)
 
     def _serve(self, scope: Scope, body: bytes) -> HttpResponseBase:
         """One request from its first signal to its last: by then the connection is given back."""
+        try:
+            return self._served(scope, body)
+        except BaseException:
+            # The last signal was not sent: the thread would keep its connection till its next turn.
+            connections.close_all()
+            raise
+
+    def _served(self, scope: Scope, body: bytes) -> HttpResponseBase:
         set_script_prefix(get_script_prefix(scope))
         request_started.send(sender=self.__class__, scope=scope)
         request, refusal = self.create_request(scope, BytesIO(body))
@@ -130,6 +146,32 @@ class GatewayHandler(ASGIHandler):
             raise RuntimeError(f"{scope['path']}: only a run may stream, by a GatewayResponse")
         response.close()
         return response  # type: ignore[no-any-return]
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _unless_left(
+    asked: asyncio.Future[HttpResponseBase], receive: Receive
+) -> HttpResponseBase | None:
+    """The answer; None where the client leaves before it is there.
+
+    In line for a thread it then never takes one: while PostgreSQL is slow the line would be full of
+    requests that nobody waits for any more. In a thread it goes on to its end.
+    """
+    leaving = asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait((asked, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if asked.done():
+            return asked.result()
+        asked.cancel()
+        return None
+    finally:
+        leaving.cancel()
+        # To its end: whoever asks for the next message must be the only one who does.
+        await asyncio.wait((leaving,))
 
 
 async def _read_body(receive: Receive) -> bytes | None:

@@ -147,15 +147,17 @@ class LiveReply:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a conversation shows at one moment: the leaf, the revision, what is being written."""
+    """What a conversation shows at one moment, and what is being written to it."""
 
+    title: bytes  # sealed
+    last_activity: datetime
     active_leaf_id: uuid.UUID | None
     revision: int
     live: tuple[LiveReply, ...]
 
 
 _STANDING = f"""
-SELECT shown.active_leaf_id, shown.revision,
+SELECT shown.title, shown.last_activity, shown.active_leaf_id, shown.revision,
     run.id, run.reply_id, run.parent_id, run.status, run.model_used
 FROM conversations_conversation shown
 LEFT JOIN generation_run run
@@ -173,8 +175,9 @@ def standing(conversation_id: uuid.UUID) -> Standing:
     found = sql.rows(_STANDING, {"conversation": conversation_id})
     if not found:
         raise NotFound
-    live = tuple(LiveReply(*row[2:]) for row in found if row[2] is not None)
-    return Standing(found[0][0], found[0][1], live)
+    live = tuple(LiveReply(*row[4:]) for row in found if row[4] is not None)
+    title, last_activity, leaf, revision = found[0][:4]
+    return Standing(title, last_activity, leaf, revision, live)
 
 
 def refuse_live(conversation_id: uuid.UUID, message_id: uuid.UUID, param: str) -> None:

@@ -147,6 +147,9 @@ class ConversationView(APIView):
             signed_in_user(request), row, wanted["before"]
         )
         shown = runs.standing(row.id)
+        # All that the tag stands for is of the moment of its revision: an older title under a newer
+        # tag would be kept until the next change.
+        row.title, row.last_activity = shown.title, shown.last_activity
         row.active_leaf_id = shown.active_leaf_id
         tag = {"ETag": etag_of(shown.revision, [(run.run_id, run.status) for run in shown.live])}
         if is_unchanged(request.headers.get("If-None-Match"), tag["ETag"]):

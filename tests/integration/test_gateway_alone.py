@@ -311,14 +311,37 @@ def _streams(request: HttpRequest) -> StreamingHttpResponse:
     return StreamingHttpResponse(iter([b"a", b"b"]))
 
 
-urlpatterns = [path("thread", _whose_thread), path("streams", _streams)]
+_served: list[str] = []
+_may_end = threading.Event()
+_begun = threading.Event()
 
 
-async def _asked(asked: handler.GatewayHandler, path: str) -> list[Any]:
+def _slow(request: HttpRequest) -> HttpResponse:
+    _served.append(request.GET["who"])
+    _begun.set()
+    assert _may_end.wait(30)
+    return HttpResponse()
+
+
+urlpatterns = [
+    path("thread", _whose_thread),
+    path("streams", _streams),
+    path("slow", _slow),
+]
+
+
+async def _asked(
+    asked: handler.GatewayHandler, path: str, query: str = "", left: asyncio.Event | None = None
+) -> list[Any]:
+    """What was sent to a client that leaves when `left` is set."""
     said: list[Any] = []
+    coming: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        if coming:
+            return coming.pop()
+        await (left or asyncio.Event()).wait()
+        return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
         said.append(message)
@@ -327,7 +350,7 @@ async def _asked(asked: handler.GatewayHandler, path: str) -> list[Any]:
         "type": "http",
         "method": "GET",
         "path": path,
-        "query_string": b"",
+        "query_string": query.encode(),
         "headers": [(b"host", b"testserver")],
     }
     async with asyncio.timeout(30):
@@ -350,3 +373,19 @@ async def test_a_view_cannot_stream(settings: Any) -> None:
     settings.MIDDLEWARE = []
     with pytest.raises(RuntimeError, match="/streams: only a run may stream"):
         await _asked(handler.GatewayHandler(), "/streams")
+
+
+@pytest.mark.urls(__name__)
+async def test_who_leaves_in_line_takes_no_thread_and_who_has_one_keeps_it(settings: Any) -> None:
+    settings.WEB_THREADS, settings.MIDDLEWARE = 1, []
+    asked, gone = handler.GatewayHandler(), asyncio.Event()
+    first = asyncio.create_task(_asked(asked, "/slow", "who=first", gone))
+    assert await asyncio.to_thread(_begun.wait, 30)
+    second = asyncio.create_task(_asked(asked, "/slow", "who=second", gone))
+    third = asyncio.create_task(_asked(asked, "/slow", "who=third"))
+    await asyncio.sleep(0)  # all three stand in line
+    gone.set()
+    assert (await first, await second) == ([], [])
+    _may_end.set()
+    assert (await third)[0]["status"] == 200
+    assert _served == ["first", "third"]

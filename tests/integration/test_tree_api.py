@@ -445,6 +445,24 @@ def test_conditional_reads(api: Client, people: People) -> None:
     assert call(stranger, "GET", path, **{"If-None-Match": etag}).status_code == 404
 
 
+def test_an_answer_is_as_new_as_its_tag(
+    api: Client, people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rename that comes while the conversation is read is in the answer, or not in its tag."""
+    path = path_of(answered(people.owner.user))
+    read = runs.standing
+
+    def renamed_before(conversation: Any) -> runs.Standing:
+        monkeypatch.setattr(runs, "standing", read)
+        assert call(api, "PATCH", path, {"title": "new"}).status_code == 200
+        return read(conversation)
+
+    monkeypatch.setattr(runs, "standing", renamed_before)
+    answer = call(api, "GET", path)
+    assert answer.json()["title"] == "new"
+    assert answer.headers["ETag"] == call(api, "GET", path).headers["ETag"]
+
+
 UP, NONE = {"rating": "up"}, {"rating": None}
 
 

@@ -186,6 +186,18 @@ test("a version whose end is far below is read page by page until it joins", asy
   assert.deepEqual(ids(conversation), ["m_1", "m_2", "m_5", "m_6"])
 })
 
+test("what stands above the topmost message shown can still be read after its version has changed", async () => {
+  const above = detail({ messages: four().slice(0, 2) })
+  const pages = [detail({ messages: twoVersions().slice(2), before: "m_3" }), () => Response.json({}), detail({ messages: other("q2b"), before: "m_5" }), above, above]
+  const { conversation, requests } = open(pages, { id: "c_1" })
+  await conversation.load()
+  await conversation.showVersion(conversation.messages[0], "next")
+  assert.deepEqual([ids(conversation), conversation.hasMoreBefore], [["m_5", "m_6"], true])
+  await conversation.loadEarlier()
+  assert.match(requests.at(-1).url, /before=m_3/)
+  assert.deepEqual([ids(conversation), conversation.hasMoreBefore], [["m_1", "m_2", "m_5", "m_6"], false])
+})
+
 test("a version that cannot be shown is told, and everything stays", async () => {
   const { conversation } = await opened([() => errorResponse(500)], twoVersions())
   assert.equal(await conversation.showVersion(conversation.messages[2], "next"), null)

@@ -1,4 +1,4 @@
-"""JSON as the API writes it: what DRF's renderer would write, byte for byte."""
+"""JSON as the API writes it: as DRF's renderer, but U+2028 and U+2029 stay as they are."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ export class Conversation extends Emitter {
     this.#looking = true
     this.#lookAgain = false
     const moves = this.#moves
-    const detail = await this.api.conversation(this.id).catch((error) => this.#lookFailed(error))
+    const detail = await this.api.conversation(this.id, { limit: 100 }).catch((error) => this.#lookFailed(error))
     this.#looking = false
     if (detail) this.#saw(detail, moves)
     if (this.#lookAgain && this.free) return this.look()
@@ -514,7 +514,7 @@ export class Conversation extends Emitter {
     const added = rows.map(Message.fromApi)
     this.#replaceFrom(at, added)
     this.#takeRows(detail.messages)
-    if (at === 0) this.#takePaging({ has_more_before: false })
+    if (at === 0 && message.parentId === null) this.#takePaging({ has_more_before: false })
     this.#resumeNewest()
     return added[0] ?? null
   }
