@@ -38,6 +38,16 @@ PAUSE_MAX_S: Final = 30.0
 """The longest pause between two keepers that end at once (a wrong profile, a full disk)."""
 
 
+def is_kept(profile: EngineProfile) -> bool:
+    """Whether the engine that this profile says how to start is kept running here."""
+    if profile.serve is None or profile.socket is None:
+        return False
+    try:
+        return holder(Place(profile.socket)) is not None
+    except OSError:
+        return False
+
+
 class EngineGuard:
     """Sees to it that a keeper runs. `look` begins and repeats what `run` does for ever."""
 

@@ -63,6 +63,12 @@ def read_order(replica: str, home: str) -> Order:
     return Order(slug, profile)
 
 
+def read_place(replica: str) -> Order | None:
+    """Where its last process has announced it; None where there was none."""
+    row = Replica.objects.filter(name=replica).select_related("pool").first()
+    return Order(row.pool_id, row.pool.profile) if row else None
+
+
 def engine_of(order: Order) -> tuple[EngineProfile, Engine]:
     """What serves that pool, from this worker's environment. Raises CannotMove."""
     if order.profile is None:

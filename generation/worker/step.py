@@ -23,7 +23,8 @@ from generation.models import Pool
 from generation.orchestrator import work_one
 from generation.scheduler import queue_name
 from generation.worker import current
-from generation.worker.move import read_order
+from generation.worker.engine_process import is_kept
+from generation.worker.move import read_order, read_place
 from generation.worker.pool import TaskPool
 from generation.worker.queues import TicketQueues
 from generation.worker.service import Running
@@ -104,12 +105,20 @@ class GpuStep(bootsteps.StartStopStep):
 
 
 def _place() -> tuple[str, EngineProfile]:
-    """Where it is wanted; GPU_POOL where nobody said otherwise, or that cannot be done here."""
-    order = read_order(replica_name(), settings.GPU_POOL)
-    if order.pool != settings.GPU_POOL and order.profile is not None:
-        profile = parse_profiles(settings.ENGINE_PROFILES).get(order.profile)
-        if profile is not None:
-            return order.pool, profile
+    """Where it is wanted; GPU_POOL where nobody said otherwise, or that cannot be done here.
+
+    But where its last process has left an engine running elsewhere, it begins there: the move then
+    stops that engine, which nobody else would.
+    """
+    profiles = parse_profiles(settings.ENGINE_PROFILES)
+    order, last = read_order(replica_name(), settings.GPU_POOL), read_place(replica_name())
+    if last is not None and last.pool != order.pool:
+        left = profiles.get(last.profile or "")
+        if left is not None and is_kept(left):
+            return last.pool, left
+    profile = profiles.get(order.profile or "")
+    if profile is not None:
+        return order.pool, profile
     return settings.GPU_POOL, _profile_of(settings.GPU_POOL)
 
 

@@ -13,15 +13,18 @@ import pytest
 from django.conf import settings
 
 from accounts import aio
-from generation.engines import parse_profiles
+from chatproject.embedded.processes import wait_until
+from generation.engines import EngineProfile, parse_profiles
 from generation.engines.keeper_lock import Place, at_work, holder
 from generation.models import Model, Pool, Replica
 from generation.worker import move as move_module
 from generation.worker import replica as replica_module
 from generation.worker import service as service_module
+from generation.worker.engine_process import EngineGuard
 from generation.worker.service import Running, Service
+from generation.worker.step import _place
 from generation.worker_context import HANDOVER, WorkerContext
-from tests.integration.test_worker_engine import place
+from tests.integration.test_worker_engine import _guards, place
 from tests.integration.test_worker_service import PATIENCE_S, Answers, start_work, until
 from tests.stack import ROOT
 
@@ -213,6 +216,29 @@ async def test_an_engine_that_it_starts_is_stopped_when_it_leaves(
         await until_row(lambda row: row.pool_id == "first" and row.healthy)
         assert (holder(place), at_work(place)) == (None, [])
         assert "engine guard" not in {task.get_name() for task in service._side_tasks}
+
+
+def serve_first(place: Place, settings: Any) -> EngineProfile:
+    """Let the profile of the first pool start an engine; that profile."""
+    serve = {"model": "m", "command": [sys.executable, str(ROOT / "tests" / "pretend_vllm.py")]}
+    served = {"kind": "vllm", "url": f"unix://{place.socket}", "serve": serve}
+    settings.ENGINE_PROFILES = json.dumps({**PROFILES, "first": served})
+    return parse_profiles(settings.ENGINE_PROFILES)["first"]
+
+
+def test_a_move_that_its_worker_did_not_end_begins_again(place: Place, settings: Any) -> None:
+    """Where it was, while the engine that it has left there runs; there alone it is stopped."""
+    guard = EngineGuard(serve_first(place, settings))
+    _guards.append(guard)
+    settings.GPU_POOL, settings.GPU_REPLICA = "first", NAME
+    assert _place()[0] == "first"
+    Replica.objects.create(name=NAME, pool_id="first", wanted_pool_id="second")
+    assert _place()[0] == "second", "there is no engine to stop"
+    guard.look()
+    assert wait_until(lambda: holder(place) is not None, PATIENCE_S)
+    assert _place()[0] == "first"
+    guard.stop()
+    assert _place()[0] == "second"
 
 
 async def test_an_engine_that_does_not_start_says_how_to_get_back() -> None:
