@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from accounts import sql
@@ -74,8 +74,9 @@ def choose_again(user: User, slug: str) -> Choice:
 
 
 def route(model: Model, own: list[Pool] | None = None) -> Choice:
-    """The model's first pool that is served; else its fallback, where that is served; else its
-    first pool, where the run waits. One step: a fallback's own fallback is not looked at.
+    """The model's first pool that is served; else one that was a moment ago, where the run waits;
+    else its fallback, where that is served; else its first pool. One step: a fallback's own
+    fallback is not looked at.
 
     `own`: the model's pools in order, where they are known. Raises UnknownModel where it has none.
     """
@@ -89,6 +90,10 @@ def route(model: Model, own: list[Pool] | None = None) -> Choice:
     for pool in own:
         if pool.slug in served:
             return Choice(model, pool)
+    lately = set(lately_served_pools().filter(pool__in=own))
+    for pool in own:
+        if pool.slug in lately:
+            return Choice(model, pool)
     if model.fallback_id in served:
         fallback = Pool.objects.select_related("model").get(slug=model.fallback_id)
         return Choice(fallback.model, fallback, instead_of=model)
@@ -99,6 +104,12 @@ def served_pools() -> QuerySet[Replica, str]:
     """The slugs of pools that have a replica which is healthy and was heard of lately."""
     alive = Replica.objects.filter(healthy=True, heartbeat__gt=Now() - FRESH)
     return alive.order_by().values_list("pool_id", flat=True).distinct()
+
+
+def lately_served_pools() -> QuerySet[Replica, str]:
+    """Those that are served or were within FRESH: a worker that is replaced is back by then."""
+    lately = Q(last_healthy__gt=Now() - FRESH) | Q(healthy=True, heartbeat__gt=Now() - FRESH)
+    return Replica.objects.filter(lately).order_by().values_list("pool_id", flat=True).distinct()
 
 
 def served_among(pools: Iterable[str | None]) -> set[str]:

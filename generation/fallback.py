@@ -14,7 +14,7 @@ from typing import Final
 from django.db.models.functions import Now
 
 from generation import runs
-from generation.catalogue import Choice, route, served_among, served_pools
+from generation.catalogue import Choice, lately_served_pools, route, served_among
 from generation.exceptions import UnknownModel
 from generation.launch import launch
 from generation.models import Model, Run
@@ -31,9 +31,12 @@ BATCH: Final = 200
 
 
 def move_stranded_runs() -> int:
-    """Move runs that wait in pools without a replica; how many. Errors of Redis pass through."""
+    """Move runs that wait in pools which have had no replica for some seconds; how many.
+
+    Errors of Redis pass through.
+    """
     stranded = Run.objects.filter(status="queued", queued_at__lt=Now() - SETTLED)
-    stranded = stranded.exclude(pool__in=served_pools())
+    stranded = stranded.exclude(pool__in=lately_served_pools())
     kinds = stranded.order_by().values_list("model_asked", "pool").distinct()
     moved = 0
     for asked, pool in list(kinds):

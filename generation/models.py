@@ -118,7 +118,8 @@ class Replica(models.Model):
     """One engine of a pool, announced by the worker that drives it and kept fresh by heartbeat.
 
     `pool` is what its worker says; `wanted_pool` what an administrator has told it since, also
-    after a restart. Empty: the pool of the worker's environment.
+    after a restart. Empty: the pool of the worker's environment. `started` also says whose row it
+    is: of two processes by one name the later one writes it.
     """
 
     name = models.SlugField(primary_key=True, max_length=100)
@@ -132,6 +133,8 @@ class Replica(models.Model):
     running = models.PositiveIntegerField(default=0)
     started = models.DateTimeField(default=timezone.now)
     heartbeat = models.DateTimeField(default=timezone.now)
+    # In this pool; empty again where it leaves on purpose.
+    last_healthy = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["name"]

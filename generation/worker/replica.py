@@ -7,9 +7,12 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from django.db import Error as DatabaseError
+from django.db import transaction
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from accounts.aio import in_database
@@ -29,14 +32,38 @@ ASK_S: Final = 5.0
 """An engine that does not answer for so long is not healthy."""
 
 
-def announce(replica: Replica) -> None:
-    """Write the row, whether or not it exists; `started` stays that of this process."""
+TOLD: Final = ("pool_id", "slots", "healthy", "detail", "running", "heartbeat", "last_healthy")
+"""What a worker writes of its row; `wanted_pool` is the administrators'."""
+
+
+@transaction.atomic
+def take_row(replica: Replica) -> datetime:
+    """Make the row ours, whosever it was before; the `started` that says so.
+
+    By the database's clock: two processes by one name may run on two machines.
+    """
     Replica.objects.bulk_create(
-        [replica],
-        update_conflicts=True,
-        unique_fields=["name"],
-        update_fields=["pool", "slots", "healthy", "detail", "running", "started", "heartbeat"],
+        [replica], update_conflicts=True, unique_fields=["name"], update_fields=TOLD
     )
+    mine = Replica.objects.filter(name=replica.name)
+    mine.update(started=Now())
+    return mine.values_list("started", flat=True).get()
+
+
+def write_row(replica: Replica) -> None:
+    """Write the row while it is ours, or there is none: one that is replaced may end later."""
+    mine = Replica.objects.filter(name=replica.name, started=replica.started)
+    if not mine.update(**{name: getattr(replica, name) for name in TOLD}):
+        Replica.objects.bulk_create([replica], ignore_conflicts=True)
+
+
+def announce(replica: Replica, started: datetime | None) -> datetime:
+    """Write it, for the first time where `started` is None; the `started` from now on."""
+    if started is None:
+        return take_row(replica)
+    replica.started = started
+    write_row(replica)
+    return started
 
 
 class ReplicaWatch:
@@ -55,13 +82,14 @@ class ReplicaWatch:
         self._replica = replica
         self._slots = slots
         self._count_running = count_running
-        self._started = timezone.now()
+        self._started: datetime | None = None  # until the row is ours
+        self._last_healthy: datetime | None = None
         self._health = Health(ok=False, detail="starting")
         self.refused = ""
         self._leaving = ""  # what is said instead of the engine's health
         self._left = ""  # the pool it came from, until the engine of this one is well
         self._written_s = float("-inf")
-        self._writing: asyncio.Future[None] | None = None
+        self._writing: asyncio.Future[datetime] | None = None
 
     async def run(self) -> None:
         while True:
@@ -99,6 +127,7 @@ class ReplicaWatch:
     def leave(self, detail: str) -> None:
         """Not healthy from now on, whatever the engine says."""
         self._leaving = detail
+        self._last_healthy = None  # its runs need not wait for it
         self.healthy.clear()
 
     def stay(self) -> None:
@@ -123,6 +152,8 @@ class ReplicaWatch:
             return Health(ok=False, detail=f"no answer for {ASK_S:.0f} s")
 
     async def _write(self, health: Health) -> None:
+        if health.ok:
+            self._last_healthy = timezone.now()
         row = Replica(
             name=self._replica,
             pool_id=self._pool,
@@ -130,15 +161,15 @@ class ReplicaWatch:
             healthy=health.ok,
             detail=_told(health)[:200].replace("\0", ""),
             running=self._count_running(),
-            started=self._started,
             heartbeat=timezone.now(),
+            last_healthy=self._last_healthy,
         )
         try:
             if self._writing is not None and not self._writing.done():
                 # One whose caller was cancelled goes on, and must not overwrite this news.
                 await asyncio.wait([self._writing])
-            self._writing = asyncio.ensure_future(in_database(announce, row))
-            await asyncio.shield(self._writing)
+            self._writing = asyncio.ensure_future(in_database(announce, row, self._started))
+            self._started = await asyncio.shield(self._writing)
         except DatabaseError as error:
             # Runs need no row to go on; without it others think that this replica is dead.
             logger.warning(

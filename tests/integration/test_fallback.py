@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -66,8 +66,18 @@ def owner() -> User:
     return make_person().user
 
 
-def alive(pool: str, *, healthy: bool = True, age: timedelta = timedelta()) -> None:
-    values = {"healthy": healthy, "heartbeat": timezone.now() - age}
+def alive(
+    pool: str,
+    *,
+    healthy: bool = True,
+    age: timedelta = timedelta(),
+    last_healthy: datetime | None = None,
+) -> None:
+    values = {
+        "healthy": healthy,
+        "heartbeat": timezone.now() - age,
+        "last_healthy": last_healthy,
+    }
     Replica.objects.update_or_create(name=f"{pool}-1", defaults={"pool_id": pool, **values})
 
 
@@ -123,6 +133,24 @@ def test_the_fallback_answers_where_there_is_no_replica(owner: User, how: str) -
     assert places(run) == [None, 1]
     alive("big")
     assert ask(owner).model_used == "big"
+
+
+def test_a_replica_that_is_being_replaced_is_waited_for(owner: User) -> None:
+    """Its worker signed off a moment ago, as in every deploy; nobody is told of another model."""
+    alive("big", healthy=False, last_healthy=timezone.now())
+    alive("small")
+    run = waiting(owner)
+    assert fallback.move_stranded_runs() == 0
+    Pool.objects.create(slug="also", model_id="big", profile="sim")
+    assert choose(owner, "big").pool.slug == "big", "not another place where nobody is either"
+    alive("also")
+    assert choose(owner, "big").pool.slug == "also"
+    Replica.objects.filter(pool="also").delete()
+    alive("big", healthy=False, last_healthy=timezone.now() - LONG_AGO)
+    assert choose(owner, "big").pool.slug == "small"
+    assert fallback.move_stranded_runs() == 1
+    run.refresh_from_db()
+    assert run.pool_id == "small"
 
 
 def test_its_own_replica_comes_first(owner: User) -> None:

@@ -17,6 +17,7 @@ from generation.models import Model, Pool, Replica
 from generation.scheduler import queue_name, scheduler_async, tickets
 from generation.token_log import TokenLogSync
 from generation.worker import service as service_module
+from generation.worker.replica import announce
 from generation.worker.service import Running, Service, Slot
 from generation.worker_context import HANDOVER, STOP, WorkerContext, reason_of
 
@@ -148,6 +149,32 @@ async def test_a_replica_that_comes_back_takes_over_its_row() -> None:
     async with running() as service:
         await until(lambda: service.watch._written_s > 0)
         assert (await replica_row()).slots == SLOTS
+
+
+async def test_one_that_is_replaced_does_not_sign_the_new_one_off() -> None:
+    """Also where the new one's machine has a clock that is behind."""
+    async with running() as old:
+        await until(lambda: old.watch._started is not None)
+        row = await replica_row()
+        await aio.in_database(announce, row, None)
+        await old.watch.sign_off("stopped")
+        after = await replica_row()
+        assert (after.healthy, after.detail) == (True, row.detail)
+        assert old.watch._started is not None
+        assert after.started > old.watch._started
+    assert (await replica_row()).healthy
+
+
+async def test_it_says_when_its_engine_was_last_well() -> None:
+    async with running() as service:
+        await until(lambda: service.watch._written_s > 0)
+        row = await replica_row()
+        assert row.last_healthy is not None
+        await service.watch.sign_off("stopped")
+        assert (await replica_row()).last_healthy == row.last_healthy
+        service.watch.leave("moving")
+        await service.watch.look()
+        assert (await replica_row()).last_healthy is None
 
 
 async def test_a_sick_engine_claims_nothing_and_is_told_so(
