@@ -89,7 +89,7 @@ class ReplicaWatch:
         self._leaving = ""  # what is said instead of the engine's health
         self._left = ""  # the pool it came from, until the engine of this one is well
         self._written_s = float("-inf")
-        self._writing: asyncio.Future[datetime] | None = None
+        self._in_turn = asyncio.Lock()
 
     async def run(self) -> None:
         while True:
@@ -152,9 +152,28 @@ class ReplicaWatch:
             return Health(ok=False, detail=f"no answer for {ASK_S:.0f} s")
 
     async def _write(self, health: Health) -> None:
+        """As it is now. A write whose caller is cancelled goes on; the next one has its turn after
+        it, and they are written in the order in which they were said."""
+        await asyncio.shield(asyncio.ensure_future(self._write_in_turn(self._row(health))))
+
+    async def _write_in_turn(self, row: Replica) -> None:
+        async with self._in_turn:
+            try:
+                self._started = await in_database(announce, row, self._started)
+            except DatabaseError as error:
+                # Runs need no row to go on; without it others think that this replica is dead.
+                logger.warning(
+                    "The replica's row could not be written: %s",
+                    type(error).__name__,
+                    extra={"action": "heartbeat_failed", "replica": self._replica},
+                )
+                return
+            self._written_s = time.monotonic()
+
+    def _row(self, health: Health) -> Replica:
         if health.ok:
             self._last_healthy = timezone.now()
-        row = Replica(
+        return Replica(
             name=self._replica,
             pool_id=self._pool,
             slots=self._slots,
@@ -164,21 +183,6 @@ class ReplicaWatch:
             heartbeat=timezone.now(),
             last_healthy=self._last_healthy,
         )
-        try:
-            if self._writing is not None and not self._writing.done():
-                # One whose caller was cancelled goes on, and must not overwrite this news.
-                await asyncio.wait([self._writing])
-            self._writing = asyncio.ensure_future(in_database(announce, row, self._started))
-            self._started = await asyncio.shield(self._writing)
-        except DatabaseError as error:
-            # Runs need no row to go on; without it others think that this replica is dead.
-            logger.warning(
-                "The replica's row could not be written: %s",
-                type(error).__name__,
-                extra={"action": "heartbeat_failed", "replica": self._replica},
-            )
-            return
-        self._written_s = time.monotonic()
 
 
 def _told(health: Health) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 
 import pytest
 from django.conf import settings
@@ -16,6 +17,7 @@ from generation.engines import EngineProfile, Health
 from generation.models import Model, Pool, Replica
 from generation.scheduler import queue_name, scheduler_async, tickets
 from generation.token_log import TokenLogSync
+from generation.worker import replica as replica_module
 from generation.worker import service as service_module
 from generation.worker.replica import announce
 from generation.worker.service import Running, Service, Slot
@@ -175,6 +177,27 @@ async def test_it_says_when_its_engine_was_last_well() -> None:
         service.watch.leave("moving")
         await service.watch.look()
         assert (await replica_row()).last_healthy is None
+
+
+async def test_the_news_is_written_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two writes wait behind a slow one, whose caller has gone; the last word is the last one's."""
+    gate = threading.Event()
+
+    def slow(row: Replica, started: datetime | None) -> datetime:
+        assert gate.wait(PATIENCE_S)
+        return announce(row, started)
+
+    async with running() as service:
+        await until(lambda: service.watch._written_s > 0)
+        monkeypatch.setattr(replica_module, "announce", slow)
+        said = [Health(ok=True, detail=f"word {number}") for number in range(3)]
+        writes = [asyncio.create_task(service.watch._write(health)) for health in said]
+        await asyncio.sleep(0)
+        writes[0].cancel()
+        await asyncio.sleep(0.05)
+        gate.set()
+        await asyncio.gather(*writes, return_exceptions=True)
+        assert (await replica_row()).detail == "word 2"
 
 
 async def test_a_sick_engine_claims_nothing_and_is_told_so(
