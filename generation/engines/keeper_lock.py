@@ -3,7 +3,7 @@
 Beside `engine.sock` lie `engine.sock.lock`, held by the keeper while it lives, and
 `engine.sock.cwd`, the directory that the engine's processes work in. Both say who is who without
 trusting a number: the kernel lets a dead keeper's lock go, and a process that works in that
-directory is of this engine.
+directory is of this engine. `engine.sock.users` is shared by the workers that look after it.
 (vLLM's processes rename themselves, which overwrites what /proc shows of their environment.)
 """
 
@@ -38,6 +38,10 @@ class Place:
     @property
     def lock(self) -> Path:
         return self.socket.with_name(f"{self.socket.name}.lock")
+
+    @property
+    def users(self) -> Path:
+        return self.socket.with_name(f"{self.socket.name}.users")
 
     @property
     def cwd(self) -> Path:
@@ -93,7 +97,8 @@ class KeeperLock:
         """Take it and write who we are; False where a living keeper holds it."""
         # Not inherited by the engine: the lock tells of the keeper alone.
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if not _lock(descriptor):
+        # For a moment: whoever asks for the holder has it for an instant, too.
+        if not _lock(descriptor, fcntl.LOCK_EX, LOCK_PATIENCE_S):
             os.close(descriptor)
             return False
         keeper = Keeper(os.getpid(), start_time(os.getpid()), fingerprint)
@@ -108,12 +113,44 @@ class KeeperLock:
             self._descriptor = None
 
 
-def _lock(descriptor: int) -> bool:
-    """Try for a moment: whoever asks for the holder has it for an instant, too."""
-    deadline_s = time.monotonic() + LOCK_PATIENCE_S
+class UserLock:
+    """This process' word that it needs the engine; the kernel takes it back at its end."""
+
+    def __init__(self, place: Place) -> None:
+        self._path = place.users
+        self._descriptor: int | None = None
+
+    def join(self) -> bool:
+        """Be one of its users; False while somebody who is the last of them stops it."""
+        if self._descriptor is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            descriptor = os.open(self._path, flags, 0o600)
+            if not _lock(descriptor, fcntl.LOCK_SH, patience_s=0):
+                os.close(descriptor)
+                return False
+            self._descriptor = descriptor
+        return True
+
+    def is_last(self) -> bool:
+        """Whether nobody else needs it; then nobody can join before `leave`.
+
+        Of two who ask at once, one at most is told so. Whoever is not need not be a user any more.
+        """
+        if not self.join() or self._descriptor is None:
+            return False
+        return _lock(self._descriptor, fcntl.LOCK_EX, patience_s=0)
+
+    def leave(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _lock(descriptor: int, kind: int, patience_s: float) -> bool:
+    deadline_s = time.monotonic() + patience_s
     while True:
         with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             return True
         if time.monotonic() > deadline_s:
             return False

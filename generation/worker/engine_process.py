@@ -19,7 +19,7 @@ from typing import Final
 from django.conf import settings
 
 from generation.engines import EngineProfile
-from generation.engines.keeper_lock import Keeper, Place, UnsafeDirectory, holder
+from generation.engines.keeper_lock import Keeper, Place, UnsafeDirectory, UserLock, holder
 from generation.engines.serve import passed_environment
 from generation.engines.vllm_server import Unusable, fingerprint
 from generation.engines.vllm_server import stop as stop_keeper
@@ -57,6 +57,7 @@ class EngineGuard:
         self._profile = profile
         self._serve = profile.serve
         self._place = Place(profile.socket)
+        self._users = UserLock(self._place)
         self._started: int | None = None
         self._pause_s = LOOK_S
         self._known: Keeper | None = None
@@ -70,7 +71,15 @@ class EngineGuard:
         """Whether there is a keeper; where there is none, one has been started now."""
         if self._started is not None and _has_ended(self._started):
             self._started = None
-        keeper = holder(self._place)
+        try:
+            keeper = holder(self._place)
+            if keeper is None:
+                self._place.make()
+            if not self._users.join():
+                return False  # the last one who needed it stops it just now
+        except (OSError, UnsafeDirectory) as error:
+            self._note_not_started(error)
+            return False
         if keeper is not None:
             self._pause_s = LOOK_S
             self._note(keeper)
@@ -79,21 +88,46 @@ class EngineGuard:
             self._start()
         return False
 
+    def leave(self) -> None:
+        """Need it no more; it goes on."""
+        self._users.leave()
+
     def stop(self) -> None:
-        """End the engine and its keeper, whoever has started them, and wait. Takes a while."""
+        """End the engine and its keeper, whoever has started them, and wait. Takes a while.
+
+        Not while another worker needs it: then it goes on.
+        """
+        try:
+            if self._users.is_last():
+                self._stop()
+            else:
+                logger.info(
+                    "The engine at %s goes on: another worker needs it",
+                    self._place.socket,
+                    extra={"action": "engine_shared"},
+                )
+        except OSError as error:
+            self._note_not_stopped(error)
+        finally:
+            self._users.leave()
+
+    def _stop(self) -> None:
         try:
             stop_keeper(self._place)
         except (OSError, Unusable) as error:
-            # The next engine is started all the same, and says so where there is no room for it.
-            logger.error(  # noqa: TRY400
-                "The engine was not stopped: %s", error, extra={"action": "engine_not_stopped"}
-            )
+            self._note_not_stopped(error)
         deadline_s = time.monotonic() + END_S
         while self._started is not None and not _has_ended(self._started):
             if time.monotonic() > deadline_s:
                 return
             time.sleep(0.05)
         self._started = None
+
+    def _note_not_stopped(self, error: Exception) -> None:
+        # The next engine is started all the same, and says so where there is no room for it.
+        logger.error(
+            "The engine was not stopped: %s", error, extra={"action": "engine_not_stopped"}
+        )
 
     def _note(self, keeper: Keeper) -> None:
         """Say once whose engine it is; another one's options are not ours to correct."""
@@ -113,23 +147,29 @@ class EngineGuard:
             )
 
     def _start(self) -> None:
-        self._pause_s = min(PAUSE_MAX_S, self._pause_s * 2)
+        self._pause_s = self._longer_pause_s()
         try:
-            self._place.make()
             self._started = _spawn(self._profile.name, self._environment(), self._place.log)
-        except (OSError, UnsafeDirectory) as error:
-            # What it says is for people; where it happened is not.
-            logger.error(  # noqa: TRY400
-                "No keeper for the engine could be started: %s",
-                error,
-                extra={"action": "engine_not_started"},
-            )
+        except OSError as error:
+            self._note_not_started(error)
             return
         logger.info(
             "Started a keeper for the engine, process %d; its log is %s",
             self._started,
             self._place.log,
             extra={"action": "engine_started"},
+        )
+
+    def _longer_pause_s(self) -> float:
+        return min(PAUSE_MAX_S, self._pause_s * 2)
+
+    def _note_not_started(self, error: Exception) -> None:
+        self._pause_s = self._longer_pause_s()
+        # What it says is for people; where it happened is not.
+        logger.error(
+            "No keeper for the engine could be started: %s",
+            error,
+            extra={"action": "engine_not_started"},
         )
 
     def _environment(self) -> dict[str, str]:

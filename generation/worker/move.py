@@ -182,7 +182,7 @@ class Mover:
         context.pool, context.profile, context.engine = pool, profile, engine
         service.sweep.pool = pool
         service.watch.arrive(engine, pool, left)
-        if profile.serve is not None:
+        if profile.serve is not None and not service.is_closing():
             self._start_guard(profile)
         await old_engine.aclose()
         await service.watch.look()

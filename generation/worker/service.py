@@ -125,16 +125,28 @@ class Service:
     async def end_guard(self) -> None:
         """Stop the engine that this worker has started or attached to, and look after it no more.
 
-        One that others start (a profile without `serve`) goes on.
+        One that others start (a profile without `serve`), or that another worker needs, goes on.
         """
+        await self._end_guarding()
+        if self._guard is not None:
+            (guard, _), self._guard = self._guard, None
+            await asyncio.to_thread(guard.stop)
+
+    async def _end_guarding(self) -> None:
+        """Start the engine no more, whatever becomes of it."""
         if self._guard is None:
             return
-        (guard, task), self._guard = self._guard, None
-        self._side_tasks.remove(task)
+        _, task = self._guard
         while not task.done():
             task.cancel()
             await asyncio.wait([task], timeout=REPEAT_S)
-        await asyncio.to_thread(guard.stop)
+        if task in self._side_tasks:
+            self._side_tasks.remove(task)
+
+    def leave_engine(self) -> None:
+        """Need it no more; it goes on."""
+        if self._guard is not None:
+            self._guard[0].leave()
 
     # --- beginning and end ------------------------------------------------------------------------
 
@@ -150,6 +162,9 @@ class Service:
     async def drain(self, grace_s: float) -> None:
         """Let running orchestrations finish for `grace_s`, then end the others as `interrupted`."""
         self.stop_claiming()
+        # Whoever ends the workers and then the engine means it: an engine that ends while answers
+        # are awaited here is not started again by us.
+        await self._end_guarding()
         if self._at_work:
             logger.info("Draining %d runs", len(self._at_work), extra={"action": "drain"})
             await asyncio.wait(self._at_work, timeout=grace_s)
@@ -294,6 +309,7 @@ async def _start(
     stack.push_async_callback(layer.flush)
     subscriber = await layer.subscribe_raw(context.channel, partial(on_control, context))
     stack.push_async_callback(subscriber.aclose)
+    stack.callback(service.leave_engine)
     stack.push_async_callback(service.watch.sign_off, "stopped")
     stack.push_async_callback(service.end_side_tasks)
     failing = partial(_watch_over, on_failure)

@@ -17,7 +17,7 @@ import pytest
 
 from chatproject.embedded.processes import is_alive, wait_until
 from generation.engines import parse_profiles
-from generation.engines.keeper_lock import Place, at_work, end_all, holder
+from generation.engines.keeper_lock import Place, UserLock, at_work, end_all, holder
 from generation.worker.engine_process import EngineGuard
 from tests.stack import ROOT
 
@@ -115,6 +115,35 @@ def test_a_killed_keeper_is_replaced(place: Place, guard: EngineGuard) -> None:
     assert wait_until(lambda: not set(before) & set(at_work(place)), PATIENCE_S)
     wait_for_engine(place)
     assert not any(map(is_alive, before))
+
+
+def test_only_the_last_of_its_workers_stops_it(
+    place: Place, guard: EngineGuard, settings: Any
+) -> None:
+    guard.look()
+    before = wait_for_engine(place)
+    twin = make_guard(place, settings)
+    assert twin.look()
+    guard.stop()
+    assert at_work(place) == before, "the other one needs it"
+    assert guard.look(), "it may come back"
+    guard.leave()
+    users = UserLock(place)
+    assert users.join()
+    users.leave()
+    twin.stop()
+    assert (holder(place), at_work(place)) == (None, [])
+
+
+def test_nobody_starts_it_while_the_last_one_stops_it(place: Place, guard: EngineGuard) -> None:
+    place.make()
+    last = UserLock(place)
+    assert last.is_last()
+    assert not guard.look()
+    assert (holder(place), guard._started) == (None, None)
+    last.leave()
+    assert not guard.look()
+    assert guard._started is not None
 
 
 def test_an_engine_with_other_options_is_left_alone_and_told_of(

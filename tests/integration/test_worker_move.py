@@ -15,7 +15,8 @@ from django.conf import settings
 from accounts import aio
 from chatproject.embedded.processes import wait_until
 from generation.engines import EngineProfile, parse_profiles
-from generation.engines.keeper_lock import Place, at_work, holder
+from generation.engines.keeper_lock import Place, UserLock, at_work, holder
+from generation.engines.vllm_server import stop as stop_keeper
 from generation.models import Model, Pool, Replica
 from generation.worker import move as move_module
 from generation.worker import replica as replica_module
@@ -216,6 +217,31 @@ async def test_an_engine_that_it_starts_is_stopped_when_it_leaves(
         await until_row(lambda row: row.pool_id == "first" and row.healthy)
         assert (holder(place), at_work(place)) == (None, [])
         assert "engine guard" not in {task.get_name() for task in service._side_tasks}
+
+
+async def test_a_worker_that_ends_starts_no_engine_any_more(place: Place, settings: Any) -> None:
+    """Its answers are awaited; somebody stops the engine meanwhile, and it stays stopped."""
+    serve_first(place, settings)
+    answers = Answers()
+    async with running(Heard(), answers.work_one) as service:
+        work = start_work(service)
+        await asyncio.wait_for(answers.begun.get(), PATIENCE_S)
+        draining = asyncio.create_task(service.drain(PATIENCE_S))
+        await until(lambda: service.is_closing() and guard_task(service) is None)
+        other = UserLock(place)
+        assert not other.is_last(), "its answers need the engine"
+        other.leave()
+        answers.finish.set()
+        await draining
+        assert await work is True
+    assert other.is_last()
+    other.leave()
+    await asyncio.to_thread(stop_keeper, place)
+
+
+def guard_task(service: Service) -> str | None:
+    names = [task.get_name() for task in service._side_tasks]
+    return "engine guard" if "engine guard" in names else None
 
 
 def serve_first(place: Place, settings: Any) -> EngineProfile:
