@@ -51,18 +51,23 @@ class Place:
     def log(self) -> Path:
         return self.socket.with_name(f"{self.socket.name}.log")
 
-    def make(self) -> None:
-        """The directories, ours alone: whoever may put another socket here reads every prompt.
+    def check(self) -> None:
+        """Whoever may put another socket here reads every prompt, and whoever may put another lock
+        here has us signal any process of ours.
 
-        Raises UnsafeDirectory, OSError.
+        Raises UnsafeDirectory; FileNotFoundError where there is no directory yet, OSError.
         """
         directory = self.socket.parent
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = directory.stat()
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise UnsafeDirectory(
                 f"{directory} must belong to this user, and nobody else may write into it."
             )
+
+    def make(self) -> None:
+        """The directories, ours alone. Raises UnsafeDirectory, OSError."""
+        self.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.check()
         self.cwd.mkdir(mode=0o700, exist_ok=True)
 
 
@@ -161,12 +166,16 @@ def holder(place: Place) -> Keeper | None:
     """The keeper that holds the lock now; None where nobody does.
 
     The record of one that has only just taken the lock is still empty: then its pid is 0.
+    Raises UnsafeDirectory where somebody else may have written it, OSError.
     """
     try:
-        descriptor = os.open(place.lock, os.O_RDWR | os.O_CLOEXEC)
+        place.check()
+        descriptor = os.open(place.lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
     try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise UnsafeDirectory(f"{place.lock} must belong to this user.")
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         text = os.pread(descriptor, RECORD_BYTES_MAX, 0).decode("ascii", "replace")

@@ -16,6 +16,7 @@ from collections.abc import (
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
 import httpx
@@ -27,6 +28,7 @@ from generation.engines.errors import (
     EngineRejected,
     EngineUnavailable,
 )
+from generation.engines.keeper_lock import Place, UnsafeDirectory
 from generation.engines.protocol import (
     ChatMessage,
     EngineProfile,
@@ -60,6 +62,28 @@ _CONNECTION_ENDED = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteErro
 _CHEAP = re.compile(r"[A-Za-z ]+")
 
 T = TypeVar("T")
+
+
+class UnsafeSocket(httpx.ConnectError):
+    """The directory of the engine's socket is not ours alone: nothing is sent there."""
+
+
+class _SocketTransport(httpx.AsyncHTTPTransport):
+    """Looks at the directory before each request: one that is not there yet may be made by anybody,
+    and whoever puts another socket there reads every prompt."""
+
+    def __init__(self, socket: Path, limits: httpx.Limits) -> None:
+        super().__init__(uds=str(socket), limits=limits)
+        self._place = Place(socket)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            self._place.check()
+        except UnsafeDirectory as error:
+            raise UnsafeSocket(str(error), request=request) from None
+        except OSError as error:
+            raise httpx.ConnectError(type(error).__name__, request=request) from None
+        return await super().handle_async_request(request)
 
 
 class _Call:
@@ -319,7 +343,7 @@ def _client(profile: EngineProfile, *, trust_env: bool) -> httpx.AsyncClient:
         headers["authorization"] = f"Bearer {profile.api_key}"
     return httpx.AsyncClient(
         base_url="http://localhost" if socket else profile.url,
-        transport=httpx.AsyncHTTPTransport(uds=str(socket), limits=limits) if socket else None,
+        transport=_SocketTransport(socket, limits) if socket else None,
         headers=headers,
         trust_env=trust_env,
         timeout=httpx.Timeout(

@@ -44,7 +44,7 @@ def is_kept(profile: EngineProfile) -> bool:
         return False
     try:
         return holder(Place(profile.socket)) is not None
-    except OSError:
+    except (OSError, UnsafeDirectory):
         return False
 
 
@@ -114,7 +114,7 @@ class EngineGuard:
     def _stop(self) -> None:
         try:
             stop_keeper(self._place)
-        except (OSError, Unusable) as error:
+        except (OSError, Unusable, UnsafeDirectory) as error:
             self._note_not_stopped(error)
         deadline_s = time.monotonic() + END_S
         while self._started is not None and not _has_ended(self._started):

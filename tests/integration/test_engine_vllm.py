@@ -166,6 +166,26 @@ async def test_over_a_unix_socket() -> None:
         await engine.aclose()
 
 
+async def test_nothing_is_sent_to_a_socket_that_others_may_have_put_there() -> None:
+    came: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(await reader.read(1))
+        writer.close()
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "e.sock"
+        engine = make_engine(f"unix://{path}")
+        async with await asyncio.start_unix_server(serve, path):
+            path.parent.chmod(0o777)
+            health = await engine.health()
+            assert (health.ok, health.detail) == (False, "cannot be reached: UnsafeSocket")
+            with pytest.raises(EngineUnavailable, match="UnsafeSocket"):
+                await anext(engine.generate(GenerateRequest("g_1", "m", TURNS, 9)))
+        await engine.aclose()
+    assert came == []
+
+
 def test_a_priority_option_that_is_no_flag_is_refused() -> None:
     with pytest.raises(InvalidProfiles, match="priority_scheduling"):
         make_engine("http://h", priority_scheduling="yes")

@@ -234,3 +234,22 @@ def test_a_directory_that_others_may_write_into_is_refused(house: House) -> None
     assert keeper.wait(PATIENCE_S) == EXIT_UNUSABLE
     assert keeper.stdout
     assert "nobody else may write" in keeper.stdout.read()
+
+
+def test_a_lock_that_others_may_have_written_is_not_believed(house: House) -> None:
+    """It could have us, perhaps root, signal any process: here one of ours."""
+    house.place.make()
+    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    lock = KeeperLock(house.place)
+    try:
+        assert lock.acquire("x")
+        house.place.lock.write_text(f"{victim.pid} {keeper_lock.start_time(victim.pid)} x\n")
+        house.place.socket.parent.chmod(0o777)
+        with pytest.raises(UnsafeDirectory):
+            keeper_lock.signal_keeper(house.place, signal.SIGKILL)
+        assert house.keeper("--stop").wait(PATIENCE_S) == EXIT_UNUSABLE
+        assert victim.poll() is None
+    finally:
+        lock.release()
+        victim.kill()
+        victim.wait()

@@ -17,8 +17,15 @@ import pytest
 
 from chatproject.embedded.processes import is_alive, wait_until
 from generation.engines import parse_profiles
-from generation.engines.keeper_lock import Place, UserLock, at_work, end_all, holder
-from generation.worker.engine_process import EngineGuard
+from generation.engines.keeper_lock import (
+    KeeperLock,
+    Place,
+    UserLock,
+    at_work,
+    end_all,
+    holder,
+)
+from generation.worker.engine_process import EngineGuard, is_kept
 from tests.stack import ROOT
 
 PATIENCE_S = 60.0
@@ -183,5 +190,23 @@ async def test_a_directory_that_others_may_write_into_is_told_and_nothing_starte
     while "nobody else may write" not in caplog.text:
         await asyncio.sleep(0.01)
     guarding.cancel()
-    assert holder(place) is None
+    assert not place.lock.exists()
     assert not place.log.exists()
+
+
+def test_nothing_is_attached_to_where_others_may_write(
+    place: Place, guard: EngineGuard, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where the engine runs already: it may be anybody's, and so may what the lock names."""
+    place.make()
+    stranger = KeeperLock(place)
+    assert stranger.acquire("x")
+    assert guard.look(), "the premise"
+    place.socket.parent.chmod(0o777)
+    assert not guard.look()
+    guard.stop()
+    assert not is_kept(guard._profile)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(told) == 2
+    assert all("nobody else may write into it" in line for line in told)
+    stranger.release()
