@@ -21,7 +21,12 @@ from django.conf import settings
 from generation.engines import EngineProfile
 from generation.engines.keeper_lock import Keeper, Place, UnsafeDirectory, UserLock, holder
 from generation.engines.serve import passed_environment
-from generation.engines.vllm_server import Unusable, fingerprint
+from generation.engines.vllm_server import (
+    LEFT_PATIENCE_S,
+    STOP_PATIENCE_S,
+    Unusable,
+    fingerprint,
+)
 from generation.engines.vllm_server import stop as stop_keeper
 
 logger = logging.getLogger(__name__)
@@ -29,8 +34,11 @@ logger = logging.getLogger(__name__)
 LOOK_S: Final = 1.0
 """How often it is looked whether somebody keeps the engine."""
 
+KEEPER_END_S: Final = STOP_PATIENCE_S + 2 * LEFT_PATIENCE_S
+"""How long a keeper may take to end with its engine."""
+
 END_S: Final = 5.0
-"""How long a keeper that has let its place go may take to end."""
+"""And one that is killed."""
 
 KEEPER_MODULE: Final = "generation.engines.vllm_server"
 
@@ -116,12 +124,27 @@ class EngineGuard:
             stop_keeper(self._place)
         except (OSError, Unusable, UnsafeDirectory) as error:
             self._note_not_stopped(error)
-        deadline_s = time.monotonic() + END_S
-        while self._started is not None and not _has_ended(self._started):
-            if time.monotonic() > deadline_s:
-                return
-            time.sleep(0.05)
+        self._end_started()
+
+    def _end_started(self) -> None:
+        """Also the keeper that has not come to take its lock: nobody else could find it."""
+        if self._started is None:
+            return
+        for number, patience_s in ((signal.SIGTERM, KEEPER_END_S), (signal.SIGKILL, END_S)):
+            if self._ended_within(0):
+                break
+            os.kill(self._started, number)  # a child that nobody has waited for keeps its number
+            if self._ended_within(patience_s):
+                break
         self._started = None
+
+    def _ended_within(self, patience_s: float) -> bool:
+        deadline_s = time.monotonic() + patience_s
+        while not (ended := self._started is None or _has_ended(self._started)):
+            if time.monotonic() >= deadline_s:
+                break
+            time.sleep(0.05)
+        return ended
 
     def _note_not_stopped(self, error: Exception) -> None:
         # The next engine is started all the same, and says so where there is no room for it.

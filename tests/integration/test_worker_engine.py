@@ -124,6 +124,16 @@ def test_a_killed_keeper_is_replaced(place: Place, guard: EngineGuard) -> None:
     assert not any(map(is_alive, before))
 
 
+def test_a_keeper_that_has_only_just_begun_is_stopped_too(place: Place, guard: EngineGuard) -> None:
+    guard.look()
+    keeper = guard._started
+    assert keeper is not None
+    assert holder(place) is None, "the premise: it needs a moment to take the lock"
+    guard.stop()
+    assert not is_alive(keeper)
+    assert (holder(place), at_work(place)) == (None, [])
+
+
 def test_only_the_last_of_its_workers_stops_it(
     place: Place, guard: EngineGuard, settings: Any
 ) -> None:
