@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from generation import runs
 from generation.catalogue import Choice, lately_served_pools, route, served_among
 from generation.exceptions import UnknownModel
+from generation.guarded import guarded
 from generation.launch import launch
 from generation.models import Model, Run
 from generation.payloads import other_model_notice
@@ -33,18 +36,22 @@ BATCH: Final = 200
 def move_stranded_runs() -> int:
     """Move runs that wait in pools which have had no replica for some seconds; how many.
 
-    Errors of Redis pass through.
+    One that makes trouble does not stop the others. Errors of Redis pass through.
     """
     stranded = Run.objects.filter(status="queued", queued_at__lt=Now() - SETTLED)
     stranded = stranded.exclude(pool__in=lately_served_pools())
     kinds = stranded.order_by().values_list("model_asked", "pool").distinct()
-    moved = 0
-    for asked, pool in list(kinds):
-        choice = _way_out(asked, pool)
-        if choice is not None:
-            waiting = stranded.filter(model_asked=asked, pool=pool).order_by("id")
-            moved += sum(move(row, choice) for row in waiting[:BATCH])
-    return moved
+    return sum(guarded(partial(_move_kind, stranded), kind) for kind in list(kinds))
+
+
+def _move_kind(stranded: QuerySet[Run], kind: tuple[str, str]) -> int:
+    """Those that asked for the same model and wait in the same pool."""
+    asked, pool = kind
+    choice = _way_out(asked, pool)
+    if choice is None:
+        return 0
+    waiting = stranded.filter(model_asked=asked, pool=pool).order_by("id")
+    return sum(guarded(partial(move, to=choice), row) for row in waiting[:BATCH])
 
 
 def _way_out(asked: str, pool: str) -> Choice | None:

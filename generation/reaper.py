@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Final
 
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from redis.exceptions import RedisError
 
-from accounts.api_errors import AWAY
 from generation import runs
 from generation.events import Event, encode_data, takeover_seq
 from generation.fallback import move_stranded_runs
+from generation.guarded import guarded
 from generation.launch import launch, queue_entry
 from generation.models import Pool, Run
 from generation.owner_signal import tell_owner
@@ -31,8 +31,6 @@ from generation.stopping import stop_run
 from generation.token_log import Assembled, Batch, Code, LogState, assemble
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 LOST_AFTER: Final = timedelta(seconds=2)
 """A run saved so long ago without a place in the queue was lost on its way there."""
@@ -56,7 +54,7 @@ def sweep() -> None:
     Redis' and PostgreSQL's errors pass through: then nothing can be done at all.
     """
     for pool in Pool.objects.values_list("slug", flat=True):
-        _guarded(_sweep_pool, pool)
+        guarded(_sweep_pool, pool)
     move_stranded_runs()
     stop_deleted()
     tell_stops()
@@ -68,17 +66,6 @@ def _sweep_pool(pool: str) -> None:
     if not scheduler_sync().is_built(pool):
         rebuild(pool)
     queue_lost_runs(pool)
-
-
-def _guarded(step: Callable[[T], object], of: T) -> bool:
-    """Whether `step` did something; what goes wrong with this one is logged, not passed on."""
-    try:
-        return bool(step(of))
-    except AWAY:
-        raise
-    except Exception:
-        log.exception("the sweep failed at %s", of, extra={"action": "sweep_step_failed"})
-        return False
 
 
 def rebuild(pool: str) -> bool:
@@ -123,7 +110,7 @@ def stop_deleted() -> int:
         stop_requested_at__isnull=True,
         conversation__deleted_at__lt=Now() - LOST_AFTER,
     )
-    return sum(_guarded(_stop, row) for batch in _batches(missed) for row in batch)
+    return sum(guarded(_stop, row) for batch in _batches(missed) for row in batch)
 
 
 def _stop(row: Run) -> bool:
@@ -160,7 +147,7 @@ def repair_ends() -> int:
             for row, state in zip(batch, states, strict=True)
             if state is not None and state.status != "ended"
         ]
-        repaired += sum(_guarded(_repair_end, row) for row in unended)
+        repaired += sum(guarded(_repair_end, row) for row in unended)
     return repaired
 
 
@@ -194,7 +181,7 @@ def end_dead_runs() -> int:
     # Asked last: a Redis that was lost in between knows no lease, and has no marker either.
     if reaping_paused() or not _all_built():
         return 0
-    return sum(_guarded(_end_dead, row) for row in dead)
+    return sum(guarded(_end_dead, row) for row in dead)
 
 
 def _without_owner(rows: Sequence[Run]) -> list[Run]:

@@ -23,7 +23,7 @@ from redis import Redis
 from accounts.models import User
 from conversations.content import text_content
 from generation import fallback, reaper, runs
-from generation.catalogue import choose, route
+from generation.catalogue import Choice, choose, route
 from generation.gateway.viewer import end_frames
 from generation.launch import launch
 from generation.models import Model, Pool, Replica, Run
@@ -232,6 +232,38 @@ def test_a_waiting_run_is_moved(owner: User) -> None:
     claimed = claim(run, "small")
     assert claimed is not None
     assert (claimed.model, claimed.opening_seq, len(claimed.notices)) == ("small", 2, 1)
+
+
+def test_one_that_cannot_be_moved_stops_neither_the_others_nor_the_sweep(
+    owner: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The model of another kind goes away between two looks; one run's launch fails."""
+    first, second = waiting(owner), waiting(owner)
+    Model.objects.create(slug="third", title="Third")
+    Pool.objects.create(slug="third", model_id="third", profile="sim")
+    other = waiting(make_person("other").user)
+    Run.objects.filter(id=other.id).update(model_asked="third", pool="third")
+    alive("small")
+
+    def failing_route(model: Model) -> Choice:
+        if model.slug == "third":
+            raise Model.DoesNotExist
+        return route(model)
+
+    def failing_launch(run: Run) -> None:
+        if run.id == first.id:
+            raise ValueError(run)
+        launch(run)
+
+    done: list[str] = []
+    monkeypatch.setattr(fallback, "route", failing_route)
+    monkeypatch.setattr(fallback, "launch", failing_launch)
+    monkeypatch.setattr(reaper, "end_dead_runs", lambda: done.append("end_dead_runs"))
+    reaper.sweep()
+    second.refresh_from_db()
+    assert (second.pool_id, places(second)) == ("small", [None, 1])
+    assert done == ["end_dead_runs"]
+    assert sum("the sweep failed" in record.getMessage() for record in caplog.records) == 2
 
 
 def test_it_stays_where_a_replica_is(owner: User) -> None:
