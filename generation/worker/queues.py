@@ -31,7 +31,8 @@ class TicketQueues:
         queues = self._worker.app.amqp.queues
         queues.deselect(self._others(queues.consume_from))
         if self._pool is not None and self._name not in queues.consume_from:
-            queues.select_add(self._name)
+            # The queue itself: by its name Celery would make one that acknowledges.
+            queues.select_add(queues[self._name])
 
     @property
     def _name(self) -> str:

@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -17,6 +18,8 @@ from chatproject.celery import app
 from chatproject.embedded import EmbeddedValkey
 from chatproject.embedded.ports import free_port
 from generation.scheduler import publish_ticket, queue_name, tickets
+from generation.scheduler.broker import TicketAMQP
+from generation.worker.queues import TicketQueues
 
 POOL = "ticket-test"
 
@@ -102,6 +105,21 @@ def test_tickets_are_published_again_after_the_broker_forgot_everything(
     monkeypatch.setattr(tickets, "_pause", tickets._Pause())
     assert publish_ticket(POOL) or publish_ticket(POOL)
     assert waiting(valkey) == 1
+
+
+def test_a_moved_worker_takes_its_new_pools_tickets_as_it_took_the_old_ones() -> None:
+    """What is selected is what the next connection to the broker consumes from."""
+    own = Celery("moved", set_as_current=False, amqp=TicketAMQP)
+    own.config_from_object("django.conf:settings", namespace="CELERY")
+    own.amqp.queues.select([queue_name(POOL), "chores"])
+    serving = TicketQueues(SimpleNamespace(app=own))
+    serving.serve(None)
+    assert list(own.amqp.queues.consume_from) == ["chores"]
+    for pool in ("elsewhere", POOL):
+        serving.serve(pool)
+        assert set(own.amqp.queues.consume_from) == {"chores", queue_name(pool)}
+        assert own.amqp.queues.consume_from[queue_name(pool)].no_ack
+        assert own.amqp.queues[queue_name(pool)].no_ack
 
 
 def test_tickets_are_taken_without_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
