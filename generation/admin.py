@@ -200,13 +200,14 @@ class ReplicaAdmin(ReadOnlyAdmin):
 
     @verb("Move the selected replicas", done="Asked to move", permissions=["move"])
     def move(self, request: HttpRequest, replica: Replica) -> bool:
-        """Its worker sees it within seconds. False where it is, or is wanted, there already."""
+        """Its worker sees it within seconds. False where it is wanted there already.
+
+        Not where it is: it may be on its way home, and is told to stay.
+        """
         chosen = request.POST.get("pool", "")
         wanted = None if chosen == HOME else Pool.objects.filter(slug=chosen).first()
         if wanted is None and chosen != HOME:
             messages.error(request, "Choose the pool to move to.")
-            return False
-        if replica.wanted_pool_id is None and wanted and wanted.slug == replica.pool_id:
             return False
         # What the list has shown: of two administrators one moves it.
         same = Replica.objects.filter(name=replica.name, wanted_pool=replica.wanted_pool_id)

@@ -71,10 +71,16 @@ def test_a_pool_must_be_chosen(replica: Replica, to: str) -> None:
     assert not AuditEntry.objects.filter(action="move").exists()
 
 
-def test_where_it_is_already_nothing_is_written(replica: Replica) -> None:
-    answer = move(staff("view", "change"), replica, replica.pool_id)
-    assert said(answer) == ["Asked to move: 0."]
-    assert not AuditEntry.objects.filter(action="move").exists()
+def test_one_that_is_on_its_way_home_is_told_to_stay(replica: Replica, pool: Pool) -> None:
+    """Its row names the pool that it has not left yet; nothing says where its home is."""
+    client = staff("view", "change")
+    move(client, replica, pool.slug)
+    Replica.objects.filter(pk=replica.pk).update(pool=pool)
+    assert said(move(client, replica, HOME))[-1] == "Asked to move: 1."
+    assert said(move(client, replica, pool.slug))[-1] == "Asked to move: 1."
+    replica.refresh_from_db()
+    assert (replica.pool_id, replica.wanted_pool_id) == (pool.slug, pool.slug)
+    assert said(move(client, replica, pool.slug))[-1] == "Asked to move: 0."
 
 
 def test_who_may_only_look_sees_no_verb(replica: Replica, pool: Pool) -> None:
