@@ -19,10 +19,13 @@ from generation import runs
 from generation.catalogue import Choice, lately_served_pools, route, served_among
 from generation.exceptions import UnknownModel
 from generation.guarded import guarded
-from generation.launch import launch
+from generation.launch import launch, open_log
 from generation.models import Model, Run
 from generation.payloads import other_model_notice
+from generation.redis_clients import token_log
+from generation.run_state import ENDED
 from generation.scheduler import scheduler_sync
+from generation.stopping import repair_end
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +79,11 @@ def move(row: Run, to: Choice) -> bool:
         return False
     left = row.pool_id
     row.refresh_from_db()
-    # The log first, with the notice: whoever claims the run from the new queue goes on behind it.
-    launch(row)
+    if row.status == "queued":
+        # The log first, with the notice: whoever claims the run from there goes on behind it.
+        launch(row)
+    elif row.status in ENDED:
+        _tell_end(row)
     scheduler_sync().remove(row.external_id, left)
     log.warning(
         "%s moved from pool %s to %s: no replica there",
@@ -87,3 +93,11 @@ def move(row: Run, to: Choice) -> bool:
         extra={"action": "run_moved", "run": row.external_id, "pool": row.pool_id},
     )
     return True
+
+
+def _tell_end(row: Run) -> None:
+    """A stop came between the row and its log: its `done` had no notice there to stand behind."""
+    (state,) = token_log().states([row.external_id])
+    if state is not None and state.status != "ended":
+        open_log(row)
+        repair_end(row)

@@ -16,13 +16,18 @@ def launch(run: Run) -> None:
 
     The log first: whoever claims the run finds what epoch 0 had to say.
     """
-    opening = opening_events(run)
-    reply = token_log().open(run.external_id, epoch=0, events=opening, status="queued")
-    token_log().tell(reply.watchers, run.external_id, reply.last_seq, opening)
+    open_log(run)
     entry = queue_entry(run)
     scheduler_sync().enqueue(
         entry.run, pool=run.pool_id, user=entry.user, cost_tokens=entry.cost_tokens
     )
+
+
+def open_log(run: Run) -> None:
+    """Give the log what epoch 0 says and it lacks. Redis' errors pass through."""
+    opening = opening_events(run)
+    reply = token_log().open(run.external_id, epoch=0, events=opening, status="queued")
+    token_log().tell(reply.watchers, run.external_id, reply.last_seq, opening)
 
 
 def opening_events(run: Run) -> list[Event]:

@@ -23,12 +23,12 @@ from generation.guarded import guarded
 from generation.launch import launch, queue_entry
 from generation.models import Pool, Run
 from generation.owner_signal import tell_owner
-from generation.payloads import done_payload, error_payload
+from generation.payloads import error_payload
 from generation.redis_clients import pause_reaping, reaping_paused, token_log
 from generation.run_state import ENDED, LIVE
 from generation.scheduler import QueueEntry, scheduler_sync
-from generation.stopping import stop_run
-from generation.token_log import Assembled, Batch, Code, LogState, assemble
+from generation.stopping import repair_end, stop_run
+from generation.token_log import Assembled, Batch, LogState, assemble
 
 log = logging.getLogger(__name__)
 
@@ -147,20 +147,8 @@ def repair_ends() -> int:
             for row, state in zip(batch, states, strict=True)
             if state is not None and state.status != "ended"
         ]
-        repaired += sum(guarded(_repair_end, row) for row in unended)
+        repaired += sum(guarded(repair_end, row) for row in unended)
     return repaired
-
-
-def _repair_end(row: Run) -> bool:
-    done = Event(row.last_seq or 0, "done", encode_data(done_payload(row)))
-    batch = Batch(row.external_id, row.epoch, expected_seq=done.seq - 1, events=[done])
-    reply = token_log().append(batch)
-    if reply.code is Code.OK:
-        token_log().tell(reply.watchers, row.external_id, reply.last_seq, [done])
-    else:
-        # It ends elsewhere, or belongs to nobody: gateways answer from PostgreSQL.
-        token_log().delete(row.external_id, epoch=row.epoch)
-    return True
 
 
 def end_dead_runs() -> int:

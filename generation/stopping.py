@@ -12,10 +12,11 @@ from generation import runs
 from generation.events import Event, encode_data
 from generation.models import Run
 from generation.owner_signal import tell_owner
+from generation.payloads import done_payload
 from generation.redis_clients import token_log
 from generation.run_state import LIVE
 from generation.scheduler import scheduler_sync
-from generation.token_log.commands import Batch
+from generation.token_log.commands import Batch, Code
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,19 @@ def _append_done(run: str, done: Event) -> None:
     log_ = token_log()
     reply = log_.append(Batch(run, epoch=0, expected_seq=done.seq - 1, events=[done]))
     log_.tell(reply.watchers, run, reply.last_seq, [done])
+
+
+def repair_end(row: Run) -> bool:
+    """Give the log of an ended run the `done` that it lacks. Redis' errors pass through."""
+    done = Event(row.last_seq or 0, "done", encode_data(done_payload(row)))
+    batch = Batch(row.external_id, row.epoch, expected_seq=done.seq - 1, events=[done])
+    reply = token_log().append(batch)
+    if reply.code is Code.OK:
+        token_log().tell(reply.watchers, row.external_id, reply.last_seq, [done])
+    else:
+        # It ends elsewhere, or belongs to nobody: gateways answer from PostgreSQL.
+        token_log().delete(row.external_id, epoch=row.epoch)
+    return True
 
 
 def _tell_owner(row: Run) -> None:

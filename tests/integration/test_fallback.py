@@ -431,6 +431,29 @@ def test_a_stop_after_a_move_ends_behind_the_notice(owner: User) -> None:
     assert places(row) == [None, None]
 
 
+def test_a_stop_between_a_moved_row_and_its_log_is_told_at_once(
+    owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = waiting(owner)
+    alive("small")
+    real_move = runs.move_queued
+
+    def move_and_stop(row: Run, *rest: Any) -> bool:
+        moved = real_move(row, *rest)
+        stop_run(_row(row.id))
+        return moved
+
+    monkeypatch.setattr(runs, "move_queued", move_and_stop)
+    assert fallback.move_stranded_runs() == 1
+    row = _row(run.id)
+    assert (row.status, row.last_seq) == ("stopped", 3)
+    assert events(row) == [(1, "start"), (2, "notice"), (3, "done")]
+    (state,) = token_log().states([row.external_id])
+    assert state is not None
+    assert state.status == "ended"
+    assert places(row) == [None, None]
+
+
 def test_a_stop_that_is_faster_is_not_moved(owner: User, second: Second) -> None:
     run = waiting(owner)
     alive("small")
