@@ -515,7 +515,10 @@ def _run_end(row: Run, text: str) -> RunEnd:
 
 
 def waiting_pools(runs: Iterable[str]) -> dict[str, str]:
-    """In which pool's queue each of these waits now; those that wait no more are left out."""
+    """In which pool's queue each of these waits now; those that wait no more are left out.
+
+    At most MAX_RUNS_PER_LOOKUP at once.
+    """
     ids = [parse_id("g", run) for run in list(runs)[:MAX_RUNS_PER_LOOKUP]]
     waiting = Run.objects.filter(id__in=ids, status="queued").values_list("id", "pool_id")
     return {external_id("g", run_id): pool for run_id, pool in waiting}

@@ -41,12 +41,16 @@ async def run_ends(wanted: Iterable[str]) -> dict[str, RunEnd | None]:
 
 
 async def waiting_pools(wanted: Iterable[str]) -> dict[str, str]:
-    """Where those runs that still wait do so; none of them while PostgreSQL is away."""
+    """Where those runs that still wait do so; what could not be asked is left out."""
+    found: dict[str, str] = {}
+    names = sorted(set(wanted))
     try:
-        return await in_database(runs.waiting_pools, sorted(set(wanted)))
+        for at in range(0, len(names), MAX_RUNS_PER_LOOKUP):
+            part = names[at : at + MAX_RUNS_PER_LOOKUP]
+            found.update(await in_database(runs.waiting_pools, part))
     except Error:
         log.warning("pools not read: PostgreSQL is away", extra={"action": "lookup_failed"})
-        return {}
+    return found
 
 
 class Gatherer:

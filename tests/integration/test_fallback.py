@@ -5,6 +5,7 @@ tests/integration/test_fallback_process.py has it on real workers.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,10 +21,13 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 from redis import Redis
 
+from accounts import aio
+from accounts.ids import external_id
 from accounts.models import User
 from conversations.content import text_content
 from generation import fallback, reaper, runs
 from generation.catalogue import Choice, choose, route
+from generation.gateway.lookup import waiting_pools
 from generation.gateway.viewer import end_frames
 from generation.launch import launch
 from generation.models import Model, Pool, Replica, Run
@@ -264,6 +268,18 @@ def test_one_that_cannot_be_moved_stops_neither_the_others_nor_the_sweep(
     assert (second.pool_id, places(second)) == ("small", [None, 1])
     assert done == ["end_dead_runs"]
     assert sum("the sweep failed" in record.getMessage() for record in caplog.records) == 2
+
+
+def test_a_gateway_finds_where_any_number_of_runs_wait(owner: User) -> None:
+    """The one that waits comes behind more that do not than are asked for at once."""
+    run = waiting(owner)
+    ended = [external_id("g", uuid.UUID(int=number)) for number in range(runs.MAX_RUNS_PER_LOOKUP)]
+    try:
+        assert asyncio.run(waiting_pools([*ended, run.external_id])) == {run.external_id: "big"}
+    finally:
+        if aio._threads is not None:  # their connections would outlive the test
+            aio._threads.shutdown()
+            aio._threads = None
 
 
 def test_it_stays_where_a_replica_is(owner: User) -> None:
