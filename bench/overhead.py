@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bench.support.cli import Bench, Target
+from bench.support.load import HUNG_S
 from bench.support.numbers import CpuMeter, percentile
 from bench.support.peer import Peer
 from bench.support.people import make_people
@@ -47,7 +48,7 @@ ROWS: Final = (
     ("tokens_per_s", "of the slowest answer"),
     ("streams", "at once"),
     ("sends", "timed"),
-    ("failed", "answers that were refused or broke off"),
+    ("failed", "answers that were refused, broke off or fell silent"),
     ("cores", "used while it was measured"),
     ("load_cores", "used by the load generator, not counted"),
 )
@@ -118,6 +119,7 @@ def _measure(
     meter, before = CpuMeter(pids), load.ask("seen")
     time.sleep(window_s)
     used_s, after = meter.lap(), load.ask("seen")
+    time.sleep(HUNG_S)  # by then the last ones have begun to answer too, or have failed
     answers = load.ask("hush")["answers"]
     _note_cpu(bench, used_s, before, after)
     _note_times(bench, answers, before["at_s"], after["at_s"])
@@ -138,10 +140,11 @@ def _note_cpu(
 def _note_times(
     bench: Bench, answers: Sequence[Mapping[str, Any]], from_s: float, to_s: float
 ) -> None:
-    timed = [one for one in answers if from_s <= one["sent_s"] and 0 < one["first_s"] <= to_s]
-    ended = [one for one in answers if one["tokens"] and one["last_s"] >= from_s]
+    timed = [one for one in answers if from_s <= one["sent_s"] <= to_s and one["first_s"]]
+    going = [one for one in answers if one["first_s"] and (one["open"] or one["last_s"] >= from_s)]
+    ended = [one for one in going if one["tokens"]]
     added = [(one["first_s"] - one["sent_s"]) * 1000 - TTFT_MS for one in timed]
-    gaps = [one["longest_gap_s"] * 1000 for one in ended]
+    gaps = [one["longest_gap_s"] * 1000 for one in going]
     pace = [one["words"] / (one["last_s"] - one["first_s"]) for one in ended]
     problems = [one["problem"] for one in answers if one["problem"]]
     if problems:

@@ -33,6 +33,8 @@ LAST_BYTES: Final = 1_024
 OPENERS: Final = 16
 """Streams that are opened at the same time, so that no listen queue overflows."""
 PATIENCE_S: Final = 120.0
+HUNG_S: Final = 5.0
+"""An answer that brings nothing for so long has failed."""
 
 _CONVERSATION: Final = re.compile(rb'"conversation":"(c_[0-9a-f]{32})"')
 _RUN: Final = re.compile(rb'"run":"(g_[0-9a-f]{32})"')
@@ -53,6 +55,7 @@ class Answer:
     tokens: int = 0
     run: str = ""
     problem: str = ""
+    open: bool = False
 
     def note(self, stream: Stream) -> None:
         """What the stream has brought so far; the usage once it has ended."""
@@ -66,6 +69,15 @@ class Answer:
             self.tokens = int(found[-1]) if found else 0
             if stream.refused or not found:
                 self.problem = stream.refused[-300:] or "it ended without a usage"
+        else:
+            self._note_silence(time.monotonic() - (stream.last_s or self.sent_s))
+
+    def _note_silence(self, silent_s: float) -> None:
+        """It is under way; a silence that still lasts counts, too."""
+        self.open = True
+        self.longest_gap_s = max(self.longest_gap_s, silent_s) if self.first_s else 0.0
+        if silent_s >= HUNG_S:
+            self.problem = f"silent for {silent_s:.0f} s, and not at its end"
 
 
 class Stream(asyncio.Protocol):

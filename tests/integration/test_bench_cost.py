@@ -8,11 +8,12 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from bench.support.load import DELTA, Stream
+from bench.support.load import DELTA, HUNG_S, Answer, Stream
 from bench.support.numbers import CpuMeter, pss_kib, tree_cpu_s
 from tests.benches import run_bench
 
@@ -64,6 +65,22 @@ async def test_a_mark_is_counted_however_it_is_cut() -> None:
         assert stream.events == 3
         assert not stream.refused
         assert 0 < stream.first_s <= stream.last_s
+
+
+async def test_an_answer_that_hangs_has_failed() -> None:
+    """Whether before its first token or after it; one that is only under way has not."""
+    now_s = time.monotonic()
+    never, stuck, going = Stream(b"", DELTA), Stream(b"", DELTA), Stream(b"", DELTA)
+    for stream in (stuck, going):
+        stream.data_received(b"HTTP/1.1 200 OK\r\n\r\nid: g_1:2\nevent: delta\ndata: {}\n\n")
+    stuck.first_s = stuck.last_s = now_s - 2 * HUNG_S
+    noted = []
+    for stream in (never, stuck, going):
+        noted.append(Answer(0, now_s - 3 * HUNG_S))
+        noted[-1].note(stream)
+    assert ["silent" in answer.problem for answer in noted] == [True, True, False]
+    assert [answer.longest_gap_s >= 2 * HUNG_S for answer in noted] == [False, True, False]
+    assert all(answer.open for answer in noted)
 
 
 async def test_a_refusal_is_no_stream() -> None:
