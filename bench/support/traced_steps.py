@@ -22,7 +22,7 @@ STEPS: Final = (
     ("generation.token_log.log:TokenLog.append_many", "", "flushed"),
     ("generation.token_log.layer:TokenChannelLayer.publish_many", "pushing", ""),
     ("generation.gateway.hub:Hub._on_push", "hub", ""),
-    ("generation.gateway.viewer:Viewer.take", "", "taken"),
+    ("generation.gateway.viewer:Viewer._from_inbox", "", "taken"),
 )
 """(what to wrap, the step at its beginning, the step at its end)"""
 
