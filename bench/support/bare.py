@@ -1,8 +1,8 @@
 """A bare ASGI application that writes event streams: the floor under what a gateway costs.
 
-Each stream is a coroutine that waits to be woken and sends a ready frame, RATE times a second.
-Every FLUSH_S, as a worker's flusher would push, one loop wakes those whose turn it is. No log, no
-Redis, no cursor, no queue, no Django.
+Each stream is a coroutine that waits to be woken and sends the frames that are due, RATE of them a
+second. Every FLUSH_S, as a worker's flusher would push, one loop wakes those whose turn it is. No
+log, no Redis, no cursor, no queue, no Django.
 """
 
 from __future__ import annotations
@@ -24,7 +24,26 @@ RUN = b"0" * 32
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-streams: list[asyncio.Event] = []
+
+class Turn:
+    """How many frames one stream is to write now."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.woken = asyncio.Event()
+
+    def comes(self) -> None:
+        self.frames += 1
+        self.woken.set()
+
+    async def take(self) -> int:
+        await self.woken.wait()
+        self.woken.clear()
+        frames, self.frames = self.frames, 0
+        return frames
+
+
+streams: list[Turn] = []
 
 
 async def application(scope: Message, receive: Receive, send: Send) -> None:
@@ -54,36 +73,34 @@ async def _begin(send: Send) -> None:
 async def _stream(receive: Receive, send: Send) -> None:
     await _begin(send)
     await send({"type": "http.response.body", "body": b"retry: 2000\n\n", "more_body": True})
-    wake = asyncio.Event()
-    streams.append(wake)
-    writing = asyncio.create_task(_write(wake, send))
+    turn = Turn()
+    streams.append(turn)
+    writing = asyncio.create_task(_write(turn, send))
     try:
         while (await receive())["type"] != "http.disconnect":
             pass
     finally:
         writing.cancel()
-        streams.remove(wake)
+        streams.remove(turn)
 
 
-async def _write(wake: asyncio.Event, send: Send) -> None:
+async def _write(turn: Turn, send: Send) -> None:
     seq = 1
     while True:
-        await wake.wait()
-        wake.clear()
-        seq += 1
-        frame = FRAME % (RUN, seq, seq % 1000)
-        await send({"type": "http.response.body", "body": frame, "more_body": True})
+        frames = await turn.take()
+        body = b"".join(FRAME % (RUN, seq + n, (seq + n) % 1000) for n in range(1, frames + 1))
+        seq += frames
+        await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 async def _wake_forever() -> None:
     loop = asyncio.get_running_loop()
-    began_s, sent = loop.time(), 0
+    began_s, sent, count = loop.time(), 0, 0
     while True:
         await asyncio.sleep(FLUSH_S)
-        due = int((loop.time() - began_s) * RATE * len(streams))
-        if not streams or due - sent > len(streams):
-            began_s, sent = loop.time(), 0  # others came or went meanwhile: count anew
-            continue
-        for turn in range(sent, due):
-            streams[turn % len(streams)].set()
+        if len(streams) != count:
+            began_s, sent, count = loop.time(), 0, len(streams)  # others came or went: count anew
+        due = int((loop.time() - began_s) * RATE * count)
+        for number in range(sent, due):
+            streams[number % count].comes()
         sent = due

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.support import bare
 from bench.support.load import DELTA, HUNG_S, Answer, Stream
 from bench.support.numbers import CpuMeter, pss_kib, tree_cpu_s
 from tests.benches import run_bench
@@ -53,6 +54,44 @@ def test_engine_gives_every_figure(tmp_path: Path, demo_model_path: Path) -> Non
     assert found["llamacpp_tokens"] == 16
     assert found["throughput_ratio"] == found["llamacpp_ratio"] > 0
     assert "≥ 0.97" in told
+
+
+@pytest.mark.parametrize("rate", [5.0, 60.0])
+async def test_the_floor_writes_at_the_rate_that_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, rate: float
+) -> None:
+    """Also where that is more than one frame in each of its pushes, and where a push is late."""
+    written = asyncio.Queue[None]()
+    streams, loop = 3, asyncio.get_running_loop()
+
+    async def send(message: bare.Message) -> None:
+        for _ in range(message.get("body", b"").count(DELTA)):
+            written.put_nowait(None)
+
+    async def receive() -> bare.Message:
+        await asyncio.Event().wait()
+        return {}
+
+    monkeypatch.setattr(bare, "RATE", rate)
+    began_s = loop.time()
+    tasks = [asyncio.create_task(bare._wake_forever())]
+    tasks += [asyncio.create_task(bare._stream(receive, send)) for _ in range(streams)]
+    await written.get()
+    before, first_s = written.qsize(), loop.time()
+    await asyncio.sleep(0.3)
+    time.sleep(0.5)  # noqa: ASYNC251 — the loop stands still, as on a busy machine
+
+    def behind_s() -> float:
+        return loop.time() - first_s - (written.qsize() - before) / (rate * streams)
+
+    while behind_s() > 0.3:  # for ever, where what was late is not made up for
+        await asyncio.sleep(0.01)
+    assert written.qsize() <= rate * streams * (loop.time() - began_s)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.sleep(0)
+    assert bare.streams == []
 
 
 async def test_a_mark_is_counted_however_it_is_cut() -> None:
