@@ -58,8 +58,8 @@ class GatewayHandler(ASGIHandler):
     """Django's handler, whole in one of a bounded number of threads, with a door to the gateway.
 
     Django's own runs middleware and view as coroutines and adapts every synchronous part of them:
-    a score of hops between loop and threads, which cost more than most of our views do. Here a
-    request is one hop, as under WSGI, and its thread serves the next one.
+    many hops between loop and threads (docs/decisions.md, 25). Here a request is one hop, as under
+    WSGI, and its thread serves the next one.
     """
 
     def __init__(self) -> None:
@@ -101,8 +101,8 @@ class GatewayHandler(ASGIHandler):
         """Ask Django; again, when a run that is being stopped has ended, where it says so.
 
         Nothing is held while that run ends. When time is up Django is told to wait no longer.
-        None: the client has left before a thread was free. What has waited for a run is done for
-        a client that has left, too: all of it has come.
+        None: the client has left. What has waited for a run is done for a client that has left,
+        too: all of it has come.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + AGAIN_WAIT_S
