@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.phone import PATIENT, Connection, Phone, call, post_message, stopped
+from tests.phone import PATIENCE_S, PATIENT, Connection, Phone, call, post_message, stopped
 from tests.stack import Stack, directive, wait_for
 
 ERROR = {"code", "message", "param", "retry_after_s"}
@@ -313,8 +313,7 @@ def test_garbage_on_the_socket(stack: Stack) -> None:
     """What is no HTTP at all gets an answer from the server itself, and harms nobody."""
     web = stack.webs[0]
     for garbage in (b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"\x00" * 1_000, b"A" * 200_000):
-        with socket.create_connection(("127.0.0.1", web.port), 10) as raw:
-            raw.settimeout(10)
+        with socket.create_connection(("127.0.0.1", web.port), PATIENCE_S) as raw:
             try:
                 raw.sendall(garbage)
                 raw.shutdown(socket.SHUT_WR)
