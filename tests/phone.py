@@ -24,9 +24,13 @@ from urllib.parse import urlsplit
 import httpx
 
 from tests.api_schema import check_answer, check_event
+from tests.stack import wait_for
 
 PATIENCE_S = 45.0
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # loading certificates takes longer than a call
+PATIENT: Mapping[str, Any] = {"verify": NO_TLS, "timeout": PATIENCE_S}
+"""How httpx is to ask: the five seconds it waits by itself are too few on a busy machine."""
+
 JUMPS = frozenset({"snapshot", "retract", "done"})
 WITHOUT_ID = frozenset({"notice", "snapshot", "error", "start"})
 Headers = Mapping[str, str]
@@ -269,8 +273,8 @@ class Phone:
                 return self
             try:
                 await self.resume(url, events=events)
-            except ConnectionError:
-                await asyncio.sleep(0.05)  # nobody listens there (yet)
+            except (ConnectionError, EOFError):
+                await asyncio.sleep(0.05)  # nobody listens there (yet, or any more)
         return self
 
     async def until(self, condition: Any) -> None:
@@ -328,9 +332,7 @@ def call(
 ) -> httpx.Response:
     """One ordinary API call; its answer is as `/v1/schema` says."""
     content: dict[str, Any] = {} if body is None else {"json": body}
-    answer = httpx.request(
-        method, url, headers=headers, verify=NO_TLS, timeout=PATIENCE_S, **content, **options
-    )
+    answer = httpx.request(method, url, headers=headers, **PATIENT, **content, **options)
     path = answer.request.url.raw_path.decode()
     if path.startswith("/v1/") and answer.status_code != 405:
         kind = answer.headers.get("content-type", "")
@@ -377,3 +379,16 @@ def get_run(url: str, headers: Headers, run: str) -> dict[str, Any]:
 
 def stop(url: str, headers: Headers, run: str) -> httpx.Response:
     return call("POST", f"{url}/v1/runs/{run}:stop", headers)
+
+
+def stopped(url: str, headers: Headers, run: str) -> dict[str, Any]:
+    """Stop the run and wait for its end: what it is then.
+
+    (202 says that it had not ended after two seconds, which a busy machine may need.)
+    """
+    answer = stop(url, headers, run)
+    assert answer.status_code in (200, 202), answer.text
+    wait_for(lambda: get_run(url, headers, run)["finish"], "the stopped run to end")
+    found = get_run(url, headers, run)
+    assert answer.status_code == 202 or answer.json() == found
+    return found

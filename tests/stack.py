@@ -33,6 +33,8 @@ from chatproject.embedded.ports import free_port
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 60.0
 PASSWORD = "a long enough password"
+SILENCE_S = 300
+"""How long an engine may say nothing: while tests hold it, a busy machine may be long at it."""
 
 # One process for all of it: each start of Django costs a second or two.
 _PREPARE = f"""
@@ -41,11 +43,13 @@ from django.core.management import call_command
 from accounts import tokens
 from accounts.models import User
 from generation import reaper
+from generation.models import Pool
 
 call_command("migrate", verbosity=0)
 call_command("migrate", "keystore", database="keys", verbosity=0)
 with open(os.devnull, "w") as nowhere:
     call_command("ensure_demo", stdout=nowhere)
+Pool.objects.update(silence_s={SILENCE_S})
 reaper.sweep()  # as a worker does when it starts: builds the queue
 people = {{}}
 for name in ("ada", "bob"):
@@ -84,7 +88,7 @@ class Process:
     def kill(self) -> None:
         """As `kill -9`."""
         processes.signal_group(self.popen, signal.SIGKILL)
-        self.popen.wait(10)
+        self.popen.wait(PATIENCE_S)
 
     def terminate(self, patience_s: float = 40.0) -> int:
         """As a deploy: SIGTERM, then wait."""
@@ -222,16 +226,20 @@ class Stack:
         both = json.dumps({**profiles, "small": {**profiles["sim"], "model": "small"}})
         before = dict(self.env)
         self.env["ENGINE_PROFILES"] = both
+        workers = list(self.workers)
         try:
             self.manage("ensure_demo")
             self.execute("UPDATE generation_model SET title = %s WHERE slug = 'small'", title)
+            self.execute("UPDATE generation_pool SET silence_s = %s", SILENCE_S)
             worker = self.start_worker(4, pool="small")
             wait_for(self._replica_healthy, "a healthy replica", worker)
             yield
         finally:
             self.env.update(before)
             self.execute("UPDATE generation_model SET enabled = false WHERE slug = 'small'")
-            self.workers.pop().kill()
+            for worker in self.workers[len(workers) :]:
+                worker.kill()
+            self.workers[:] = workers
 
     def _spawn(
         self, name: str, command: list[str], env: Mapping[str, str], port: int = 0
@@ -288,7 +296,9 @@ class Stack:
     def journal(self, run: str) -> list[dict[str, Any]]:
         """What the engine noted of one run."""
         path = self.directory / "engine.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
+        # Up to the last line end: the worker may be writing the next line just now.
+        whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
+        lines = whole.splitlines()
         return [entry for line in lines if (entry := json.loads(line))["run"] == run]
 
 

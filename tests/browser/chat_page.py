@@ -84,8 +84,9 @@ class ChatPage:
         """The last reply shows `text` and is not ended yet, or is."""
         expect(self.page.locator(".reply:last-child .prose")).to_contain_text(text)
 
-    def expect_end(self) -> None:
-        expect(self.page.locator(".reply:last-child")).to_have_attribute("aria-busy", "false")
+    def expect_end(self, patience_ms: float | None = None) -> None:
+        reply = self.page.locator(".reply:last-child")
+        expect(reply).to_have_attribute("aria-busy", "false", timeout=patience_ms)
 
     def reply(self) -> str:
         """The last reply's text as it is shown."""

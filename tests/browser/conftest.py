@@ -19,6 +19,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.chat_page import ChatPage
+from tests.phone import PATIENT
 from tests.stack import PASSWORD, Person, Stack
 
 CHROMIUM_ARGS = [
@@ -54,7 +55,7 @@ def browser() -> Iterator[Browser]:
 
 def sign_in(url: str, person: Person) -> list[dict[str, Any]]:
     """The cookies of a signed-in person, got by the sign-in form."""
-    with httpx.Client(base_url=url, follow_redirects=True) as client:
+    with httpx.Client(base_url=url, follow_redirects=True, **PATIENT) as client:
         form = client.get("/accounts/sign-in/").text
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form)
         assert token

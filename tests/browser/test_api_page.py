@@ -6,6 +6,7 @@ import httpx
 from playwright.sync_api import expect
 
 from tests.browser.conftest import NewPage
+from tests.phone import PATIENT
 from tests.stack import Stack
 
 
@@ -33,7 +34,7 @@ def test_a_person_reads_the_api_and_tries_a_call(stack: Stack, new_page: NewPage
 
 
 def test_only_people_who_are_signed_in_see_it(stack: Stack) -> None:
-    answer = httpx.get(f"{stack.webs[0].url}/api")
+    answer = httpx.get(f"{stack.webs[0].url}/api", **PATIENT)
     assert answer.status_code == 302
     assert answer.headers["location"].startswith("/accounts/")
 

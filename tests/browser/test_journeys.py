@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 from playwright.sync_api import expect
 
+from tests.phone import PATIENT
 from tests.stack import PASSWORD, Person, Stack, directive
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 def stored(stack: Stack, person: Person, conversation: str) -> list[dict[str, Any]]:
     """The messages of a conversation as the API has them."""
     url = f"{stack.webs[-1].url}/v1/conversations/{conversation}"
-    answer = httpx.get(url, headers=person.headers)
+    answer = httpx.get(url, headers=person.headers, **PATIENT)
     answer.raise_for_status()
     messages: list[dict[str, Any]] = answer.json()["messages"]
     return messages
@@ -54,6 +56,7 @@ def test_sign_in_ask_read_and_sign_out(stack: Stack, new_page: NewPage) -> None:
     assert chat.violations == []
 
     page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/accounts/sign-in/**")  # to go elsewhere at once may cut the form short
     page.goto(chat.url)
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
@@ -150,6 +153,7 @@ def test_offline_says_so_and_nothing_is_lost(stack: Stack, new_page: NewPage) ->
     assert chat.reply() == words(40)
 
 
+@pytest.mark.timeout(600)  # it starts processes of its own
 def test_killed_web_process_comes_back_and_the_page_goes_on(
     new_page: NewPage, cookies: dict[str, Any]
 ) -> None:

@@ -20,6 +20,7 @@ from playwright.sync_api import Browser, Page, expect
 from chatproject.embedded.ports import free_port
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import SHOTS
+from tests.phone import PATIENT
 from tests.stack import ROOT
 
 pytestmark = [pytest.mark.journey, pytest.mark.timeout(900)]
@@ -30,6 +31,8 @@ OWN_VARIABLES = (
     *("STATIC_ROOT", "DJANGO_SETTINGS_MODULE"),
 )
 READY_S = 300
+ANSWER_MS = 180_000
+"""How long a real model may take on a busy machine, to its first word and to its last."""
 NEW_PASSWORD = "correct horse battery staple"
 
 
@@ -142,7 +145,7 @@ def letters(text: str) -> str:
 
 def stored_reply(page: Page, url: str, conversation: str) -> str:
     cookies = {cookie["name"]: cookie["value"] for cookie in page.context.cookies()}
-    answer = httpx.get(f"{url}/v1/conversations/{conversation}", cookies=cookies)
+    answer = httpx.get(f"{url}/v1/conversations/{conversation}", cookies=cookies, **PATIENT)
     parts = answer.json()["messages"][-1]["content"]
     return "".join(part["text"] for part in parts)
 
@@ -161,9 +164,9 @@ def test_a_newcomer_gets_an_answer_and_finds_it_again(
         chat = ChatPage(page, first.url).open()
         chat.send("Write three short sentences about the sea.")
         conversation = chat.conversation
-        expect(page.locator(".reply:last-child .prose")).not_to_be_empty()
+        expect(page.locator(".reply:last-child .prose")).not_to_be_empty(timeout=ANSWER_MS)
         chat.open(conversation)  # a reload in mid-answer
-        chat.expect_end()
+        chat.expect_end(ANSWER_MS)
         page.screenshot(path=str(SHOTS / "make-run-answer.png"))
         reply = stored_reply(page, first.url, conversation)
         assert len(reply) > 20

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser.test_manners import PHONE
 from tests.browser.test_tree import say
+from tests.phone import PATIENT
 from tests.stack import Stack
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def test_a_list_that_changes_under_an_open_menu_takes_no_focus_away(
         f"{stack.webs[-1].url}/v1/conversations/{conversation}",
         json={"title": "From elsewhere"},
         headers=stack.people["ada"].headers,
+        **PATIENT,
     ).raise_for_status()
     expect(chat.page.locator("#title")).to_have_text("From elsewhere")
     expect(chat.page.get_by_role("menuitem", name="Rename")).to_be_focused()
@@ -89,6 +91,7 @@ def test_a_list_that_changes_under_an_open_menu_takes_no_focus_away(
         f"{stack.webs[-1].url}/v1/conversations/{conversation}",
         json={"title": "Once more"},
         headers=stack.people["ada"].headers,
+        **PATIENT,
     ).raise_for_status()
     expect(row.get_by_role("link")).to_have_text("Once more")
     expect(row.get_by_role("link")).to_be_focused()

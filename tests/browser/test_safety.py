@@ -75,6 +75,7 @@ def pieces(text: str, size: int) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
+@pytest.mark.timeout(600)  # dozens of answers, each in hundreds of pieces
 @pytest.mark.parametrize("size", [1, 3, 10_000])
 def test_hostile_answers_run_nothing_in_any_split(
     stack: Stack, new_page: NewPage, size: int

@@ -10,7 +10,8 @@ from playwright.sync_api import Route, expect
 
 from tests.browser.test_journeys import stored, text_of, words
 from tests.browser.test_manners import PHONE
-from tests.stack import Stack, directive
+from tests.phone import PATIENT
+from tests.stack import Stack, directive, wait_for
 
 if TYPE_CHECKING:
     from tests.browser.chat_page import ChatPage
@@ -24,18 +25,17 @@ def say(text: str) -> str:
 
 def active_leaf(stack: Stack, chat: ChatPage) -> str:
     url = f"{stack.webs[-1].url}/v1/conversations/{chat.conversation}"
-    detail = httpx.get(url, headers=stack.people["ada"].headers).raise_for_status().json()
-    leaf: str = detail["active_leaf"]
+    answer = httpx.get(url, headers=stack.people["ada"].headers, **PATIENT)
+    leaf: str = answer.raise_for_status().json()["active_leaf"]
     return leaf
 
 
 def settled_leaf(stack: Stack, chat: ChatPage, text: str) -> None:
     """The last message of the active branch, as the API has it, becomes `text`."""
-    for _ in range(100):
-        if text_of(stored(stack, stack.people["ada"], chat.conversation)[-1]) == text:
-            return
-        chat.page.wait_for_timeout(100)
-    raise AssertionError(f"the active leaf never became {text!r}")
+    wait_for(
+        lambda: text_of(stored(stack, stack.people["ada"], chat.conversation)[-1]) == text,
+        f"the active leaf to be {text!r}",
+    )
 
 
 def test_an_edit_is_a_version_and_the_choice_survives_a_reload(
@@ -242,11 +242,7 @@ def test_a_live_version_can_be_looked_at_and_is_chosen_when_it_ends(
     hold.unlink()
     chat.expect_end()
     assert chat.reply() == words(30)
-    for _ in range(100):
-        if active_leaf(stack, chat) == live:
-            break
-        chat.page.wait_for_timeout(100)
-    assert active_leaf(stack, chat) == live
+    wait_for(lambda: active_leaf(stack, chat) == live, "the answer to be the active leaf")
 
 
 def test_a_follow_up_to_a_stopping_answer_waits_for_its_end(

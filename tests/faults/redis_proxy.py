@@ -61,7 +61,7 @@ class RedisProxy:
             self._loop.call_soon_threadsafe(self._speaks.set)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     async def _end(self) -> None:
         assert self._server is not None

@@ -12,8 +12,8 @@ from tests.stack import Stack, directive, wait_for
 
 async def test_a_restart_in_mid_answer(breakable: Stack, valkey: EmbeddedValkey) -> None:
     ada = breakable.people["ada"]
-    phones = [Phone(ada.headers) for _ in range(3)]
-    content = directive(tokens=400, tokens_per_s=40)
+    phones, hold = [Phone(ada.headers) for _ in range(3)], breakable.hold("restart")
+    content = directive(tokens=400, tokens_per_s=40, hold="restart", hold_after=20)
     tasks = [
         asyncio.create_task(phone.send(breakable.webs[number % 2].url, content))
         for number, phone in enumerate(phones)
@@ -21,6 +21,7 @@ async def test_a_restart_in_mid_answer(breakable: Stack, valkey: EmbeddedValkey)
     for phone in phones:
         await phone.until(lambda p: len(p.text.split()) >= 20)
     valkey.kill()
+    hold.unlink()  # the answers go on while it is away
     await asyncio.sleep(1)  # an outage has a length; nothing is awaited here
     valkey.start()
     await asyncio.gather(*tasks)
@@ -38,7 +39,7 @@ async def test_a_stop_while_redis_is_away(breakable: Stack, valkey: EmbeddedValk
     """Accepted and recorded; it holds as soon as the worker hears of it."""
     ada = breakable.people["ada"]
     phone = Phone(ada.headers)
-    content = directive(tokens=10_000, tokens_per_s=40)
+    content = directive(tokens=10_000, tokens_per_s=10)
     task = asyncio.create_task(phone.send(breakable.webs[0].url, content))
     await phone.until(lambda p: len(p.text.split()) >= 20)
     valkey.kill()

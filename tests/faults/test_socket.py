@@ -97,9 +97,10 @@ async def test_postgres_away_under_open_streams_and_sockets(
 ) -> None:
     """Nobody can be asked whether they may stay open: they stay, and the answer goes on."""
     ada, web = breakable.people["ada"], breakable.webs[0]
-    phone = Phone(ada.headers)
+    phone, hold = Phone(ada.headers), breakable.hold("away")
+    content = directive(tokens=80, tokens_per_s=40, hold="away", hold_after=5)
     async with Socket.open(web.url, token=ada.token) as socket:
-        task = asyncio.create_task(phone.send(web.url, directive(tokens=400, tokens_per_s=40)))
+        task = asyncio.create_task(phone.send(web.url, content))
         await phone.until(lambda p: p.text)
         await socket.say(type="watch", run=phone.run)
         await socket.until(lambda s: s.text(phone.run))
@@ -112,6 +113,7 @@ async def test_postgres_away_under_open_streams_and_sockets(
             web,
         )
         seen = len(socket.text(phone.run))
+        hold.unlink()
         await socket.until(lambda s: len(s.text(phone.run)) > seen)
         assert not task.done()
         database.open()

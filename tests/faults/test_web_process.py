@@ -11,11 +11,12 @@ from tests.stack import Stack, directive
 async def test_kill_and_start_again_on_the_same_port(breakable: Stack) -> None:
     ada = breakable.people["ada"]
     web = breakable.webs[0]
-    phone = Phone(ada.headers)
-    sending = phone.send(web.url, directive(tokens=300, tokens_per_s=50))
-    first = asyncio.create_task(sending)
-    await phone.until(lambda p: len(p.text.split()) > 20)
+    phone, hold = Phone(ada.headers), breakable.hold("killed")
+    content = directive(tokens=300, tokens_per_s=50, hold="killed", hold_after=20)
+    first = asyncio.create_task(phone.send(web.url, content))
+    await phone.until(lambda p: len(p.text.split()) == 20)
     web.kill()
+    hold.unlink()
     await first
     assert phone.cut
     assert phone.done is None

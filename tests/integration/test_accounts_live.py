@@ -129,9 +129,12 @@ def test_a_session_that_someone_else_took_over_is_not_ones_own() -> None:
 
 
 def test_a_lock_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "QUERY_MS", 50)
     asked = [LiveCredential(new_id(), "session", "k" * 32, "hash")]
-    with psycopg.connect(**connection.get_connection_params()) as other:
+    with (
+        monkeypatch.context() as patched,
+        psycopg.connect(**connection.get_connection_params()) as other,
+    ):
+        patched.setattr(live, "QUERY_MS", 50)
         other.execute("LOCK TABLE accounts_user")
         with pytest.raises(OperationalError, match="statement timeout"):
             ended(asked)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.api_schema import calls, operation_of
-from tests.phone import NO_TLS, call, get_run, post_message, stop
+from tests.phone import PATIENT, call, get_run, post_message, stop, stopped
 from tests.stack import Stack, directive, wait_for
 
 _MAKE_PEOPLE = """
@@ -125,7 +125,7 @@ def ids(stack: Stack, made: dict[str, Any]) -> Iterator[dict[str, str]]:
     """A live run of Ada's, with its conversation; its message and reply; a token of hers."""
     ada, url = stack.people["ada"], stack.webs[0].url
     # Never silent, so that the engine is not given up, and longer than all that follows.
-    run = post_message(url, ada.headers, directive(tokens=1_000, tokens_per_s=2))
+    run = post_message(url, ada.headers, directive(tokens=1_000, tokens_per_s=1))
     yield {**_ids(run), "t": made["t"]}
     stop(url, ada.headers, run["id"])
 
@@ -343,7 +343,7 @@ def test_an_expired_temporary_conversation_is_gone_with_its_runs(stack: Stack) -
     ada, url = stack.people["ada"], stack.webs[0].url
     made = call("POST", f"{url}/v1/conversations", ada.headers, {"temporary": True}).json()["id"]
     run = post_message(url, ada.headers, directive(tokens=1), made)
-    assert stop(url, ada.headers, run["id"]).status_code == 200
+    stopped(url, ada.headers, run["id"])
     with psycopg.connect(stack.env["DATABASE_URL"]) as connection:
         connection.execute(
             "UPDATE conversations_conversation SET temporary_until = now() - interval '1 second' "
@@ -386,7 +386,7 @@ def test_head_is_get_without_its_body(stack: Stack, wanted: Row) -> None:
         own = _ask(stack, ada, wanted, ids)
         # The schema describes no HEAD: it is GET's.
         path = stack.webs[0].url + wanted[1].format(**ids)
-        head = httpx.head(path, headers=ada, verify=NO_TLS)
+        head = httpx.head(path, headers=ada, **PATIENT)
         assert (head.status_code, head.content) == (own.status_code, b"")
         assert head.headers["content-type"] == own.headers["content-type"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.phone import NO_TLS, PATIENCE_S, Connection, Phone, call, post_message
+from tests.phone import PATIENCE_S, PATIENT, Connection, Phone, call, post_message, stopped
 from tests.stack import Stack, directive, wait_for
 
 ERROR = {"code", "message", "param", "retry_after_s"}
@@ -43,8 +43,7 @@ def ask(stack: Stack) -> Iterator[Any]:
             stack.webs[0].url + path,
             headers=given,
             content=content,
-            verify=NO_TLS,
-            timeout=PATIENCE_S,
+            **PATIENT,
         )
 
     yield ask
@@ -181,7 +180,7 @@ def test_five_megabytes_with_a_length(ask: Any, path: str) -> None:
     body = b'{"content": "' + b"x" * 5_000_000 + b'"}'
     try:
         answer = ask("POST", path, body)
-    except (httpx.WriteError, httpx.ReadError):
+    except (httpx.WriteError, httpx.ReadError, httpx.RemoteProtocolError):
         return  # refused before all of it was written
     _assert_refused(answer, 413, "body_too_large", None)
 
@@ -264,8 +263,7 @@ def test_a_parent_that_is_the_users_own_message(stack: Stack) -> None:
     """Roles alternate: a user message stands below a reply, or at the root."""
     ada, url = stack.people["ada"], stack.webs[0].url
     sent = post_message(url, ada.headers, directive(tokens=1))
-    stopped = call("POST", f"{url}/v1/runs/{sent['id']}:stop", ada.headers)
-    assert stopped.status_code == 200
+    stopped(url, ada.headers, sent["id"])
     path = f"{url}/v1/conversations/{sent['conversation']}/messages"
     refused = call("POST", path, ada.headers, {"content": "x", "parent_id": sent["user_msg"]})
     _assert_refused(refused, 400, "invalid_parent", "parent_id")
@@ -315,8 +313,7 @@ def test_garbage_on_the_socket(stack: Stack) -> None:
     """What is no HTTP at all gets an answer from the server itself, and harms nobody."""
     web = stack.webs[0]
     for garbage in (b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"\x00" * 1_000, b"A" * 200_000):
-        with socket.create_connection(("127.0.0.1", web.port), 10) as raw:
-            raw.settimeout(10)
+        with socket.create_connection(("127.0.0.1", web.port), PATIENCE_S) as raw:
             try:
                 raw.sendall(garbage)
                 raw.shutdown(socket.SHUT_WR)

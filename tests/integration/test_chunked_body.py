@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 
+from tests.phone import PATIENT
 from tests.stack import Stack
 
 
@@ -18,6 +19,7 @@ def test_a_body_in_chunks_is_read_whole(stack: Stack) -> None:
         f"{stack.webs[0].url}/v1/conversations",
         content=chunks(b'{"title": ', b'"in chunks"}'),
         headers={**stack.people["ada"].headers, "Content-Type": "application/json"},
+        **PATIENT,
     )
 
     assert answer.status_code == 201
@@ -29,6 +31,7 @@ def test_a_wrong_field_in_chunks_is_refused(stack: Stack) -> None:
         f"{stack.webs[0].url}/v1/conversations",
         content=chunks(b'{"nope"', b": 1}"),
         headers={**stack.people["ada"].headers, "Content-Type": "application/json"},
+        **PATIENT,
     )
 
     assert answer.status_code == 400

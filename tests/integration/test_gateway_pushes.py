@@ -41,7 +41,8 @@ async def test_no_client_misses_a_byte(
     web, proxy = deaf
     proxy.drop, proxy.dropped = LOSSES[losses], 0
     ada = stack.people["ada"]
-    content = directive(text=TEXT, tokens_per_s=120)
+    # Four seconds: too long to become a few pushes on a machine that is busy meanwhile.
+    content = directive(text=TEXT, tokens_per_s=60)
     phones = [Phone(ada.headers) for _ in range(CLIENTS)]
     witness = Phone(ada.headers)
     conversations = [phone.send(web.url, content) for phone in phones]

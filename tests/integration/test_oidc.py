@@ -31,6 +31,7 @@ from tests.integration.account_room import (
 from tests.integration.test_second_factor import next_code, prove, turn_on
 from tests.oidc_server import CLIENT_ID, CLIENT_SECRET, OidcProvider, oidc_provider
 from tests.people import PASSWORD, Person, client_of, make_person
+from tests.phone import PATIENT
 
 pytestmark = [
     pytest.mark.django_db,
@@ -90,7 +91,7 @@ def begin(client: Client, **form: str) -> str:
 
 def way_back(address: str) -> str:
     """The provider's answer, as the browser follows it: path and query of ours."""
-    answer = httpx.get(address)
+    answer = httpx.get(address, **PATIENT)
     assert answer.status_code == 302
     parts = urlsplit(answer.headers["Location"])
     return f"{parts.path}?{parts.query}"

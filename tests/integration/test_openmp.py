@@ -12,6 +12,7 @@ from chatproject.console import Console
 from chatproject.embedded.ports import free_port
 from chatproject.run import Run
 from chatproject.run_options import read_options
+from tests.phone import PATIENT
 
 pytestmark = pytest.mark.model
 
@@ -34,7 +35,8 @@ def test_the_engine_runs_on_the_fetched_copy(
             assert any(f"ready on http://127.0.0.1:{port}".encode() in line for line in said)
             maps = Path(f"/proc/{engine.process.pid}/maps").read_text()
             assert str(library) in maps
-            assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+            health = httpx.get(f"http://127.0.0.1:{port}/health", **PATIENT)
+            assert health.status_code == 200
     finally:
         engine.stop()
     product._engine_command(demo_model_path, port, "a key")

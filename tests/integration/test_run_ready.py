@@ -19,6 +19,7 @@ import pytest
 
 from chatproject.embedded.ports import free_port
 from chatproject.embedded.processes import children_of, wait_until
+from tests.phone import PATIENT
 from tests.stack import ROOT, _create_database, _redis_database
 
 PATIENCE_S = 90.0
@@ -116,7 +117,8 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
 
 
 def test_it_gets_ready_where_localhost_is_no_allowed_name(started: Started) -> None:
-    answer = httpx.get(f"http://127.0.0.1:{started.port}/healthz", headers={"Host": NAME})
+    url = f"http://127.0.0.1:{started.port}/healthz"
+    answer = httpx.get(url, headers={"Host": NAME}, **PATIENT)
     assert answer.status_code == 200
 
 
@@ -136,7 +138,10 @@ def test_a_change_of_the_source_restarts_the_product_once(started: Started) -> N
     assert wait_until(lambda: len(started.processes()) == 4, PATIENCE_S)
     before = started.processes()
     changed = started.checkout / "chatproject" / "urls.py"
-    changed.write_text(changed.read_text() + "# a change\n")
+    # In one step: a server that reads meanwhile must not find half a file.
+    new = started.var / "urls.py"
+    new.write_text(changed.read_text() + "# a change\n")
+    new.replace(changed)
     started.line_with("The source has changed: restarting")
     assert wait_until(
         lambda: (

@@ -55,11 +55,13 @@ async def test_several_runs_at_once_over_one_socket(stack: Stack, ada: Any) -> N
 
 async def test_a_watch_goes_on_at_the_cursor(stack: Stack, ada: Any) -> None:
     """Another client saw the beginning; the socket, elsewhere, gets exactly the rest."""
-    phone = Phone(ada.headers)
-    await phone.send(stack.webs[0].url, directive(tokens=60, tokens_per_s=60), events=20)
+    phone, hold = Phone(ada.headers), stack.hold("cursor")
+    content = directive(tokens=60, tokens_per_s=60, hold="cursor", hold_after=30)
+    await phone.send(stack.webs[0].url, content, events=2)
     async with Socket.open(stack.webs[1].url, token=ada.token) as socket:
         shown = socket.phones[phone.run] = Phone({}, phone.run, phone.cursor, phone.text)
         await socket.say(type="watch", run=phone.run, after=phone.cursor)
+        hold.unlink()
         await socket.until(lambda s: s.done(phone.run))
         assert shown.text == " ".join(f"w{n}" for n in range(1, 61))
         assert shown.seqs[0] == phone.cursor + 1
@@ -76,7 +78,8 @@ async def test_a_run_that_has_ended(stack: Stack, ada: Any) -> None:
         del socket.phones[phone.run]
         await socket.say(type="watch", run=phone.run, after=phone.cursor)
         await socket.until(lambda s: s.done(phone.run))
-        assert socket.frames[-1] == {
+        # (Hints of other things may come at any time.)
+        assert [frame for frame in socket.frames if "run" in frame][-1] == {
             "id": None,
             "run": phone.run,
             "event": "done",
@@ -167,12 +170,16 @@ async def test_no_byte_is_missed_where_pushes_are_lost(
 ) -> None:
     web, proxy = deaf
     text = "".join(f"{number} \U0001f468\u200d\U0001f469 \u2028\x85 " for number in range(60))
-    phone = Phone(ada.headers)
-    await phone.send(stack.webs[0].url, directive(text=text, tokens_per_s=90), events=10)
+    phone, hold = Phone(ada.headers), stack.hold("lost")
+    # What comes after the hold takes three seconds: too long to become a push or two.
+    content = directive(text=text, tokens_per_s=30, hold="lost", hold_after=30)
+    await phone.send(stack.webs[0].url, content, events=2)
     proxy.drop, proxy.dropped = LOSSES[losses], 0
     async with Socket.open(web.url, token=ada.token) as socket:
         shown = socket.phones[phone.run] = Phone({}, phone.run, phone.cursor, phone.text)
         await socket.say(type="watch", run=phone.run, after=phone.cursor)
+        await socket.until(lambda s: "14 " in s.text(phone.run))
+        hold.unlink()
         await socket.until(lambda s: s.done(phone.run))
         assert shown.text == text
     proxy.drop = lambda _: False
@@ -216,7 +223,8 @@ async def test_a_second_device_hears_of_everything(stack: Stack, ada: Any) -> No
             await socket.hinted(hint)
         assert question["role"] == "user"
         await stranger.answer()
-        assert stranger.hints() == []
+        # (Bob may hear of the end of his own answers, which other tests began.)
+        assert not [hint for hint in stranger.hints() if hint.get("conversation") == conversation]
 
 
 def _forget_log(stack: Stack, run: str) -> None:

@@ -58,9 +58,9 @@ def people(stack: Stack) -> dict[str, LivePerson]:
 
 @pytest.fixture(scope="module")
 def run(stack: Stack, people: dict[str, LivePerson]) -> Iterator[dict[str, Any]]:
-    """A live run of Ada's."""
+    """A live run of Ada's, longer than all that follows."""
     ada, url = people["ada"], stack.webs[0].url
-    made = post_message(url, ada.headers, directive(tokens=1_000, tokens_per_s=2))
+    made = post_message(url, ada.headers, directive(tokens=1_000, tokens_per_s=1))
     yield made
     stop(url, ada.headers, made["id"])
 
@@ -244,6 +244,8 @@ async def test_a_token_that_may_only_read_stops_nothing(
 
 # --- hostile clients ------------------------------------------------------------------------------
 
+SENT_AT_ONCE = 100_000
+"""What the buffers of a connection take, so that all of it is sent before anything is answered."""
 HOSTILE: list[tuple[object, int]] = [
     (b"\x00" * 100, 4400),
     (b"", 4400),
@@ -264,8 +266,12 @@ async def test_hostile_frames(stack: Stack, people: dict[str, LivePerson]) -> No
     web = stack.webs[0]
     for frame, code in HOSTILE:
         async with Socket.open(web.url, token=people["ada"].token) as socket:
-            await socket.connection.send(frame)  # type: ignore[arg-type]
-            assert await socket.closed() == code, (str(frame)[:60], socket.reason)
+            # Of a frame that is too large only the head is read: to hang up while the rest is on
+            # its way may fail the sending, and may cost the close frame, which makes it 1006.
+            with contextlib.suppress(ConnectionClosed):
+                await socket.connection.send(frame)  # type: ignore[arg-type]
+            codes = {code, 1006} if len(frame) > SENT_AT_ONCE else {code}  # type: ignore[arg-type]
+            assert await socket.closed() in codes, (str(frame)[:60], socket.reason)
     assert "Traceback" not in web.tail()
     assert call("GET", f"{web.url}/healthz", {}).status_code == 200
 

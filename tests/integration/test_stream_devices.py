@@ -12,7 +12,8 @@ async def test_two_devices_in_mid_answer(stack: Stack) -> None:
     ada = stack.people["ada"]
     here, there = (web.url for web in stack.webs)
     phone, tablet, early = Phone(ada.headers), Phone(ada.headers), Phone(ada.headers)
-    content = directive(tokens=80, tokens_per_s=40)
+    hold = stack.hold("devices")
+    content = directive(tokens=80, tokens_per_s=40, hold="devices", hold_after=10)
     tasks = [asyncio.create_task(phone.send(here, content))]
     await phone.until(lambda p: len(p.text.split()) >= 10)
     thread = get_thread(there, ada.headers, phone.start["conversation"])
@@ -29,6 +30,8 @@ async def test_two_devices_in_mid_answer(stack: Stack) -> None:
     for device, url in ((tablet, there), (early, here)):
         device.run = live["id"]
         tasks.append(asyncio.create_task(device.resume(url)))
+    await tablet.until(lambda p: p.start)
+    hold.unlink()
     await asyncio.gather(*tasks)
     stored = stored_reply(here, ada.headers, phone.start)
     assert phone.text == tablet.text == early.text == stored

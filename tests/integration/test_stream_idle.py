@@ -35,16 +35,6 @@ def narrow(stack: Stack) -> Iterator[Process]:
         stack.webs.remove(web)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def patience(stack: Stack) -> Iterator[None]:
-    """An engine may be silent for as long as a busy machine needs."""
-    with psycopg.connect(stack.env["DATABASE_URL"], autocommit=True) as connection:
-        before = connection.execute("SELECT silence_s FROM generation_pool").fetchone()
-        connection.execute("UPDATE generation_pool SET silence_s = 300")
-        yield
-        connection.execute("UPDATE generation_pool SET silence_s = %s", before)
-
-
 def _connections(stack: Stack) -> dict[str, int]:
     """How many the narrow process holds: to the contents, and to the keys."""
     query = (

@@ -33,6 +33,7 @@ from tests.integration.token_log_room import (  # noqa: F401  # fixtures
     new_run,
     no_pauses_fixture,
     pushes_fixture,
+    quiet_fixture,
     redis_fixture,
     running_fixture,
     shape,
@@ -339,9 +340,9 @@ async def test_a_stop_is_heard_directly(
 
 
 async def test_a_reader_that_asks_gets_a_snapshot(
-    running: Flusher, log: TokenLog, database: Database
+    quiet: Flusher, log: TokenLog, database: Database
 ) -> None:
-    writer = await writer_of(running, log, database)
+    writer = await writer_of(quiet, log, database)
     writer.text("Hello")
     await writer.flush()
     await log.request_snapshot(writer.run)

@@ -207,17 +207,22 @@ async def test_a_deaf_connection_is_noticed_and_replaced(
     valkey: EmbeddedValkey, redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriber, "PING_S", 0.02)
-    monkeypatch.setattr(subscriber, "DEAF_S", 0.2)
+    monkeypatch.setattr(subscriber, "DEAF_S", 2)
     proxy = Proxy(valkey.port)
     port = await proxy.start()
     one = TokenChannelLayer(hosts=[valkey.url.replace(f":{valkey.port}", f":{port}")])
     inbox = Inbox()
     await _subscribed(one, "gateway.1", inbox)
+    before = inbox.resubscribed
     proxy.frozen = True  # nothing is closed, nothing comes any more; new connections work
     await redis.publish("gateway.1", b"lost")
-    await until(lambda: inbox.resubscribed == 1)
-    await redis.publish("gateway.1", b"heard")
-    await until(lambda: inbox.payloads == [b"heard"])
+    await until(lambda: inbox.resubscribed > before)
+    # On a busy machine the new connection may be taken for deaf too: then another takes its place.
+    async with asyncio.timeout(60):
+        while not inbox.payloads:
+            await redis.publish("gateway.1", b"heard")
+            await asyncio.sleep(0.05)
+    assert set(inbox.payloads) == {b"heard"}
     await one.flush()
     await proxy.aclose()
 

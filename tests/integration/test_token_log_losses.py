@@ -26,6 +26,7 @@ from tests.integration.token_log_room import (  # noqa: F401  # fixtures
     new_run,
     no_pauses_fixture,
     pushes_fixture,
+    quiet_fixture,
     redis_fixture,
     running_fixture,
     shape,
@@ -39,9 +40,9 @@ from tests.integration.token_log_room import (  # noqa: F401  # fixtures
 
 @pytest.mark.parametrize("lost", ["all", "behind"])
 async def test_a_lost_log_is_opened_again_with_a_snapshot(
-    running: Flusher, log: TokenLog, redis: Any, database: Database, lost: str
+    quiet: Flusher, log: TokenLog, redis: Any, database: Database, lost: str
 ) -> None:
-    writer = await writer_of(running, log, database)
+    writer = await writer_of(quiet, log, database)
     writer.text("Hello")
     writer.event("notice", {"code": "recovered"})
     await writer.flush()

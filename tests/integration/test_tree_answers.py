@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import psycopg
@@ -55,6 +57,35 @@ async def _streaming(stack: Stack, ada: Person, content: str) -> tuple[Phone, as
     return phone, task
 
 
+WAIT_S = 2.0
+"""How long a send waits for a run that is being stopped; then it is refused, as it has to be."""
+Test = Callable[..., Awaitable[None]]
+
+
+class TooLateError(AssertionError):
+    """WAIT_S had passed before the run could end: a machine that is busy is no fault."""
+
+
+def _one_of_five(test: Test) -> Test:
+    """The test holds if one of five tries was not held up for WAIT_S by the machine."""
+
+    @wraps(test)
+    async def tried(*args: object, **kwargs: object) -> None:
+        for _ in range(4):
+            try:
+                return await test(*args, **kwargs)
+            except TooLateError:
+                print("too late: another try")
+        return await test(*args, **kwargs)
+
+    return tried
+
+
+def _assert_in_time(*sends: Phone) -> None:
+    if any(send.status == 409 for send in sends):
+        raise TooLateError([send.body for send in sends])
+
+
 @contextmanager
 def _unfinished(stack: Stack, run: str) -> Iterator[psycopg.Connection]:
     """The run is asked to stop, and cannot end before the lock on its row is given up."""
@@ -83,6 +114,7 @@ async def _until_watching(stack: Stack, run: str, count: int) -> None:
         )
 
 
+@_one_of_five
 async def test_stop_at_token_ten_and_send_at_once(stack: Stack, ada: Person) -> None:
     """F19, with the stop held open: sends wait for its end, without a thread, then go below it."""
     phone, task = await _streaming(stack, ada, directive(tokens=10_000, tokens_per_s=50))
@@ -104,9 +136,10 @@ async def test_stop_at_token_ten_and_send_at_once(stack: Stack, ada: Person) -> 
         # All wait, and none holds one of the threads that this needs.
         models = await asyncio.to_thread(call, "GET", f"{other}/v1/models", ada.headers)
         assert models.status_code == 200
-        assert not any(one.done() for one in sending)
+        assert not any(send.status == 200 for send in sends)
         holder.rollback()
     await asyncio.gather(*sending, task)
+    _assert_in_time(*sends)
     assert [send.status for send in sends] == [200] * MANY
     assert {send.text for send in sends} == {"w1 w2"}
     assert phone.done is not None
@@ -117,6 +150,7 @@ async def test_stop_at_token_ten_and_send_at_once(stack: Stack, ada: Person) -> 
     assert thread["messages"][2]["versions"]["count"] == MANY
 
 
+@_one_of_five
 async def test_stop_then_send_below_what_is_shown(stack: Stack, ada: Person, url: str) -> None:
     """As a person does it: no parent named, and the stop through another process."""
     phone, task = await _streaming(stack, ada, directive(tokens=10_000, tokens_per_s=50))
@@ -130,6 +164,7 @@ async def test_stop_then_send_below_what_is_shown(stack: Stack, ada: Person, url
     second = Phone(ada.headers)
     await second.send(url, directive(tokens=3), conversation=phone.start["conversation"])
     await asyncio.gather(task, stopping)
+    _assert_in_time(second)
     assert second.text == "w1 w2 w3"
     thread = get_thread(url, ada.headers, phone.start["conversation"])
     assert [message["id"] for message in thread["messages"][:2]] == [
@@ -155,6 +190,7 @@ async def test_a_stop_that_takes_too_long(stack: Stack, ada: Person, url: str) -
     assert len(thread["messages"]) == 2
 
 
+@_one_of_five
 async def test_whoever_waits_may_leave(stack: Stack, ada: Person) -> None:
     """A phone that loses its connection while its send waits has sent it all the same."""
     phone, task = await _streaming(stack, ada, directive(tokens=10_000, tokens_per_s=50))
@@ -162,12 +198,15 @@ async def test_whoever_waits_may_leave(stack: Stack, ada: Person) -> None:
     path = f"{other}/v1/conversations/{conversation}/messages"
     with _unfinished(stack, phone.run) as holder:
         connection = await Connection.connect(path)
+        asked_s = time.monotonic()
         connection.ask("POST", path, ada.headers, {"content": directive(tokens=1)})
         await connection.writer.drain()
         await _until_watching(stack, phone.run, 2)
         await connection.drop()
         holder.rollback()
     await task
+    if time.monotonic() - asked_s > WAIT_S:
+        raise TooLateError("It may have been refused, with nobody there to see it.")
     below = "SELECT 1 FROM conversations_message WHERE parent_id = %s"
     reply = _uuid(phone.start["reply_msg"])
     await asyncio.to_thread(wait_for, lambda: stack.rows(below, reply), "the message to be saved")

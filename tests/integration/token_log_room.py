@@ -178,6 +178,15 @@ async def running_fixture(log: TokenLog, pushes: Pushes) -> AsyncIterator[Flushe
     await one.aclose()
 
 
+@pytest.fixture(name="quiet")
+async def quiet_fixture(log: TokenLog, pushes: Pushes) -> AsyncIterator[Flusher]:
+    """A flusher that runs by itself, and has no heartbeat to come between two steps of a test."""
+    one = Flusher(log, pushes.publish_many, heartbeat_s=NEVER_S)
+    one.start()
+    yield one
+    await one.aclose()
+
+
 @pytest.fixture(name="stepped")
 async def stepped_fixture(log: TokenLog, pushes: Pushes) -> AsyncIterator[Flusher]:
     """A flusher that flushes only when a test says so, and has no heartbeat."""

@@ -90,7 +90,7 @@ async def _follow(steps: list[tuple[str, int]]) -> None:
                 viewer.offer(pushed[-1])
     log.append("done", "")
     viewer.look_again()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async for chunk in viewer.chunks():
             frames += parser.feed(chunk)
     assert viewer.ended
