@@ -26,9 +26,11 @@ def test_overhead_gives_every_figure(tmp_path: Path) -> None:
         assert found[name] > 0
     assert found["failed"] == 0
     assert found["sends"] >= 1
-    assert 0 < found["tokens_per_s"] <= 31  # the engine writes 30 a second
+    # The engine writes 30 a second, and makes up for what was late; nothing is counted twice.
+    assert 0 < found["tokens_per_s"] < 60
     parts = ("web_ms", "worker_ms", "postgres_ms", "valkey_ms")
     assert found["cpu_ms_per_answer"] == pytest.approx(sum(found[part] for part in parts), abs=1)
+    assert found["engine_ms"] > 0
     assert "≤ 25" in told
 
 
@@ -41,7 +43,7 @@ def test_gateway_gives_every_figure(tmp_path: Path) -> None:
     assert found["lost_streams"] == 0
     assert found["streams"] == 30
     assert found["longest_gap_ms"] > 0
-    assert 0 < found["events_per_s"] <= 160  # 150 are asked for
+    assert 0 < found["events_per_s"] < 300  # 150 are asked for, and what was late is made up for
     assert "≥ 12500" in told
 
 
