@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from json.encoder import encode_basestring
+from typing import Final, NamedTuple
 
 EVENT_NAMES: Final = ("start", "notice", "delta", "snapshot", "retract", "done", "error")
 """Every name an event of a token log can have."""
@@ -27,12 +27,13 @@ MAX_SEQ: Final = 10**15 - 1
 # What some clients' line splitters (not the SSE standard) take for the end of a line. JSON leaves
 # these three as they are; unescaped, such a client would cut the answer in the middle.
 _LINE_BREAKS_JSON_KEEPS: Final = (("\x85", "\\u0085"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
+# One for all: json.dumps makes one for each call that is not by its defaults.
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _RUN: Final = re.compile(r"g_[0-9a-f]{32}")
 _CURSOR: Final = re.compile(r"(g_[0-9a-f]{32}):(0|[1-9][0-9]{0,14})")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One entry of a token log.
 
     `seq` counts from 1 within its run; `name` is one of EVENT_NAMES; `data` is JSON already
@@ -51,15 +52,24 @@ def encode_data(payload: Mapping[str, object]) -> bytes:
     does not know (the message never holds the text).
     """
     try:
-        text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = _ENCODER.encode(payload)
     except (TypeError, ValueError, RecursionError):
         raise ValueError("the data of an event must be plain JSON") from None
+    return _encoded(text)
+
+
+def _encoded(text: str) -> bytes:
     for plain, escaped in _LINE_BREAKS_JSON_KEEPS:
         text = text.replace(plain, escaped)
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
         raise ValueError("the data of an event holds a lone surrogate") from None
+
+
+def encode_text(text: str) -> bytes:
+    """encode_data({"text": text}), for what nearly every event holds. Same error."""
+    return _encoded(f'{{"text":{encode_basestring(text)}}}')
 
 
 def frame_prefix(run: str, seq: int, name: str) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from generation.events import EPOCH_SPAN, Event, check_event, encode_data
+from generation.events import EPOCH_SPAN, Event, check_event, encode_text
 from generation.token_log.errors import AnswerTooLong, LogClosed, LogFull
 from generation.token_log.limits import (
     DELTA_CHARS,
@@ -22,7 +22,7 @@ from generation.token_log.limits import (
     MAX_EVENT_BYTES,
 )
 
-_EMPTY_TEXT_BYTES: Final = len(encode_data({"text": ""}))
+_EMPTY_TEXT_BYTES: Final = len(encode_text(""))
 # What JSON takes as it is, byte for byte: nearly every piece, and a tenth of the work.
 _IS_PLAIN: Final = re.compile(r"[ !#-\[\]-~]*").fullmatch
 _TEXT_NAMES: Final = frozenset({"delta", "snapshot"})
@@ -202,7 +202,7 @@ class RunBuffer:
     def _whole(self) -> tuple[str, bytes]:
         if self._retraction is not None:
             return "retract", self._retraction
-        return "snapshot", encode_data({"text": self.whole_text})
+        return "snapshot", encode_text(self.whole_text)
 
     def _number_pending(self) -> None:
         items = list(self._items())
@@ -240,14 +240,14 @@ def _bounded(queue: deque[Event]) -> Iterator[Event]:
 
 def _deltas(text: str) -> Iterator[tuple[str, bytes]]:
     for at in range(0, len(text), DELTA_CHARS):
-        yield "delta", encode_data({"text": text[at : at + DELTA_CHARS]})
+        yield "delta", encode_text(text[at : at + DELTA_CHARS])
 
 
 def _text_bytes(text: str) -> int:
     """How much room it takes in JSON. Raises ValueError for text that has no UTF-8 form."""
     if _IS_PLAIN(text):
         return len(text)
-    return len(encode_data({"text": text})) - _EMPTY_TEXT_BYTES
+    return len(encode_text(text)) - _EMPTY_TEXT_BYTES
 
 
 def _check_data(name: str, data: bytes) -> None:

@@ -6,9 +6,11 @@ Pure but for the scripts' text: TokenLog (async) and TokenLogSync send what is b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 from generation.events import MAX_SEQ, Event, check_event, check_run
 from generation.token_log.limits import (
@@ -25,6 +27,7 @@ from generation.token_log.limits import (
 from generation.token_log.scripts import Call, script
 
 MAX_EPOCH: Final = 999_999_999
+_TIMES: Final = tuple(b"%d" % ms for ms in (LIVE_MS, ENDED_MS, UNSEEN_MS))
 
 
 class Code(StrEnum):
@@ -36,27 +39,33 @@ class Code(StrEnum):
     MISSING = "MISSING"
 
 
+_CODES: Final = {code.value.encode(): code for code in Code}
+_NOBODY: Final[Mapping[str, int]] = MappingProxyType({})
+
 LogStatus = Literal["queued", "running", "ended"]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenReply:
-    """What open.lua found and made. `watchers` maps a gateway's channel to since when (ms)."""
+    """What open.lua found and made. `watchers` maps a gateway's channel to since when (ms), as of
+    `watched`.
+    """
 
     code: Code
     epoch: int
     last_seq: int
     found_seq: int
     stop: bool
+    watched: int
     watchers: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """One append: the events of one run, numbered above `expected_seq`, in rising order.
 
     `expected_seq` is the last seq the owner knows to be in the log. An empty batch is a heartbeat;
-    `lease_ms=0` gives the lease up.
+    `lease_ms=0` gives the lease up. Where `known` is still the newest `watched`, the reply does not
+    say who watches and the lease stays as it is.
     """
 
     run: str
@@ -64,18 +73,22 @@ class Batch:
     expected_seq: int
     events: Sequence[Event] = ()
     lease_ms: int = LEASE_MS
+    known: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class AppendReply:
-    """What append.lua answered. `error` names what Redis refused, and then nothing else holds."""
+class AppendReply(NamedTuple):
+    """What append.lua answered. `error` names what Redis refused, and then nothing else holds.
+
+    `watchers` as of `watched`; -1: they are those that the caller knows.
+    """
 
     code: Code | None
     epoch: int = 0
     last_seq: int = 0
     stop: bool = False
     resync: bool = False
-    watchers: Mapping[str, int] = field(default_factory=dict)
+    watched: int = -1
+    watchers: Mapping[str, int] = _NOBODY
     error: str = ""
 
 
@@ -152,7 +165,9 @@ def append_call(batch: Batch) -> Call:
     args = [
         _number(batch.epoch, MAX_EPOCH),
         _number(batch.expected_seq, MAX_SEQ),
-        *_numbers(batch.lease_ms, LIVE_MS, ENDED_MS, UNSEEN_MS),
+        b"%d" % batch.lease_ms,
+        b"%d" % batch.known,
+        *_TIMES,
         *_event_args(batch.events, above=0),
     ]
     return Call(script("append"), _all_keys(batch.run), tuple(args))
@@ -192,14 +207,15 @@ def read_words(run: str, after: int, limit: int) -> tuple[tuple[str | bytes | in
 
 
 def parse_open(reply: Any) -> OpenReply:
-    code, epoch, last_seq, found_seq, stop, *watchers = _reply_list(reply)
+    code, epoch, last_seq, found_seq, stop, watched, *watchers = _reply_list(reply)
     return OpenReply(
-        Code(code.decode()),
+        _CODES[code],
         int(epoch),
         int(last_seq),
         int(found_seq),
         stop == b"1",
-        _watchers(watchers),
+        int(watched),
+        _watchers(tuple(watchers)),
     )
 
 
@@ -207,15 +223,11 @@ def parse_append(reply: Any) -> AppendReply:
     """Never raises for what Redis refused: one run's trouble must not stop the others."""
     if isinstance(reply, Exception):
         return AppendReply(None, error=f"{type(reply).__name__}: {str(reply)[:200]}")
-    code, epoch, last_seq, stop, resync, *watchers = _reply_list(reply)
-    return AppendReply(
-        Code(code.decode()),
-        int(epoch or 0),
-        int(last_seq),
-        stop == b"1",
-        resync == b"1",
-        _watchers(watchers),
-    )
+    code, epoch, last_seq, stop, resync = reply[:5]
+    said = (_CODES[code], int(epoch or 0), int(last_seq), stop == b"1", resync == b"1")
+    if len(reply) == 5:
+        return AppendReply(*said)
+    return AppendReply(*said, int(reply[5]), _watchers(tuple(reply[6:])))
 
 
 def parse_channel(reply: Any) -> str | None:
@@ -256,6 +268,8 @@ def _entry(entry: Any) -> Event:
     return Event(int(entry_id.partition(b"-")[0]), fields[b"e"].decode(), fields[b"d"])
 
 
+# Asked for with every append: the same few runs again and again.
+@lru_cache(maxsize=4_096)
 def _all_keys(run: str) -> tuple[bytes, ...]:
     log = log_key(run)
     return (log, log + b":m", log + b":w")
@@ -295,9 +309,11 @@ def _event_args(events: Sequence[Event], *, above: int) -> list[bytes]:
     return args
 
 
-def _watchers(flat: Sequence[bytes]) -> dict[str, int]:
+@lru_cache(maxsize=4_096)
+def _watchers(flat: tuple[bytes, ...]) -> Mapping[str, int]:
     pairs = zip(flat[::2], flat[1::2], strict=True)
-    return {channel.decode("ascii"): int(since_ms) for channel, since_ms in pairs}
+    found = {channel.decode("ascii"): int(since_ms) for channel, since_ms in pairs}
+    return MappingProxyType(found)
 
 
 def _value(reply: Any) -> Any:

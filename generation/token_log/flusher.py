@@ -215,6 +215,7 @@ class Flusher:
         ]
 
     def _batches(self) -> Iterator[tuple[RunWriter, Batch]]:
+        now_s = asyncio.get_running_loop().time()
         for writer in self._due():
             buffer = writer.buffer
             try:
@@ -224,7 +225,9 @@ class Flusher:
                 logger.exception("token log batch failed", extra={"action": "batch_failed"})
                 writer.close()
                 continue
-            yield writer, Batch(writer.run, writer.epoch, buffer.confirmed_seq, events)
+            # Asked for anew now and then: the lease has to be renewed, and watchers go unheard.
+            known = writer.watched if now_s < writer.next_renewal_s else -1
+            yield writer, Batch(writer.run, writer.epoch, buffer.confirmed_seq, events, known=known)
 
     def _heard(self, writer: RunWriter, batch: Batch, reply: AppendReply) -> bool:
         """Acts on one reply; True where the batch is in the log."""
@@ -242,7 +245,9 @@ class Flusher:
             self._reopen(writer)
             return False
         writer.next_heartbeat_s = now_s + self._heartbeat_s
-        writer.watchers = reply.watchers
+        if reply.watched >= 0:
+            writer.watchers, writer.watched = reply.watchers, reply.watched
+            writer.next_renewal_s = now_s + self._heartbeat_s / 2
         writer.buffer.confirm(batch.events[-1].seq if batch.events else batch.expected_seq)
         if reply.stop:
             writer.stop_requested.set()
@@ -340,7 +345,8 @@ class Flusher:
 
     def _opened(self, writer: RunWriter, reply: OpenReply) -> None:
         writer.reopening = False
-        writer.watchers = reply.watchers
+        writer.watchers, writer.watched = reply.watchers, reply.watched
+        writer.next_renewal_s = 0.0
         writer.next_heartbeat_s = 0.0  # tell the watchers of the snapshot at once
         writer.buffer.opened(reply.last_seq)
         if reply.stop:

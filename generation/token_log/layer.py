@@ -19,8 +19,9 @@ from channels_redis.pubsub import RedisPubSubChannelLayer, RedisPubSubLoopLayer
 from channels_redis.utils import _wrap_close, create_pool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 
-from generation.token_log.clients import client_options
+from generation.token_log.clients import client_options, exchange
 from generation.token_log.subscriber import RawSubscriber
 
 
@@ -107,17 +108,19 @@ async def _publish(shard: Any, payloads: Sequence[tuple[str, bytes]]) -> None:
     # The lock is the shard's own: flush() closes the client under it.
     async with shard._lock:
         shard._ensure_redis()
-        pipeline = shard._redis.pipeline(transaction=False)
-    async with pipeline:
-        for channel, payload in payloads:
-            pipeline.execute_command("PUBLISH", channel, payload)
-        await pipeline.execute()
+        client = shard._redis
+    words = [("PUBLISH", channel, payload) for channel, payload in payloads]
+    try:
+        replies = await exchange(client, words)
+    except RedisConnectionError:
+        # Publishing twice is harmless: gateways drop a seq they have.
+        replies = await exchange(client, words)
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
 
 
 def _with_limits(host: dict[str, Any]) -> dict[str, Any]:
-    """Connection arguments with time-outs, unless the settings have their own.
-
-    Publishing twice is harmless (gateways drop a seq they have), so one quick retry is allowed.
-    """
+    """Connection arguments with time-outs, unless the settings have their own."""
     limits = {**client_options(), "retry": Retry(NoBackoff(), 1)}
     return {**limits, **host, "protocol": 2}

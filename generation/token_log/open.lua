@@ -1,6 +1,6 @@
 -- open(log, meta, watchers;
 --      epoch, owner, status, base, when, lease_ms, live_ms, ended_ms, unseen_ms, [seq, name, data]...)
---   -> {code, epoch, last_seq, found_seq, stop, channel, since_ms, ...}
+--   -> {code, epoch, last_seq, found_seq, stop, watched, channel, since_ms, ...}
 --
 -- Creates the meta of a run for an epoch that PostgreSQL has minted, or takes it over. Nothing else
 -- creates it.
@@ -25,12 +25,12 @@ local epoch, base, when = ARGV[1], ARGV[4], ARGV[5]
 local live_ms, ended_ms, unseen_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local now = now_ms()
 
-local old = redis.call('HMGET', meta, 'epoch', 'seq', 'status', 'stop', 'resync')
+local old = redis.call('HMGET', meta, 'epoch', 'seq', 'status', 'stop', 'resync', 'watched')
 local found = old[2] or '0'
 local stop = old[4] or '0'
 if old[1] and (tonumber(old[1]) > tonumber(epoch) or old[3] == 'ended') then
   -- A send that repeats its opening after the end, or after a claim, changes nothing.
-  return {'FENCED', old[1], found, found, stop}
+  return {'FENCED', old[1], found, found, stop, '0'}
 end
 
 local last = found
@@ -52,6 +52,6 @@ if name == 'done' then
 end
 expire_together(log, meta, watchers, now + expires_in_ms)
 
-local reply = {'OK', epoch, last, found, stop}
+local reply = {'OK', epoch, last, found, stop, old[6] or '0'}
 for _, part in ipairs(watching(watchers, now, unseen_ms)) do reply[#reply + 1] = part end
 return reply

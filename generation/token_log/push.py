@@ -22,6 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from generation.events import EVENT_NAMES, Event, check_run, frame_prefix
@@ -103,8 +104,19 @@ def encode_entry(run: str, told_seq: int, events: Sequence[Event]) -> bytes:
         table += _ROW.pack(event.seq, _NAME_INDEX[event.name], len(prefix), frame_bytes)
         frames += (prefix, event.data, b"\n\n")
     body = b"".join(frames)
-    head = _HEAD.pack(check_run(run).encode(), told_seq, len(table) // _ROW.size, len(body))
+    head = _HEAD.pack(_name(run), told_seq, len(table) // _ROW.size, len(body))
     return b"".join((head, table, body))
+
+
+# The same few runs again and again.
+@lru_cache(maxsize=4_096)
+def _name(run: str) -> bytes:
+    return check_run(run).encode("ascii")
+
+
+@lru_cache(maxsize=16_384)
+def _run_of(name: bytes) -> str:
+    return check_run(name.decode("ascii"))
 
 
 def pack_entries(entries: Iterable[bytes]) -> list[bytes]:
@@ -158,18 +170,9 @@ def _decode_entry(payload: bytes, at: int) -> tuple[PushedRun, int]:
     if end > len(payload):
         raise IndexError(end)
     table = payload[table_at:body_at]
-    first_seq = last_seq = frames_bytes = name = 0
-    in_row = True
-    for seq, name, _, frame_bytes in _ROW.iter_unpack(table):
-        in_row = in_row and (seq == last_seq + 1 or not first_seq)
-        first_seq, last_seq = first_seq or seq, seq
-        frames_bytes += frame_bytes
-        if name >= _NAMES:
-            raise IndexError(name)
-    if frames_bytes != body_bytes:
-        raise IndexError(frames_bytes)
+    first_seq, last_seq, name, in_row = _read_table(table, body_bytes)
     entry = PushedRun(
-        check_run(run.decode("ascii")),
+        _run_of(run),
         told_seq,
         count,
         first_seq,
@@ -180,3 +183,18 @@ def _decode_entry(payload: bytes, at: int) -> tuple[PushedRun, int]:
         payload[body_at:end],
     )
     return entry, end
+
+
+def _read_table(table: bytes, body_bytes: int) -> tuple[int, int, int, bool]:
+    """First and last seq, the last event's name as an index, and whether the seqs rise by one."""
+    first_seq = last_seq = frames_bytes = name = 0
+    in_row = True
+    for seq, name, _, frame_bytes in _ROW.iter_unpack(table):
+        in_row = in_row and (seq == last_seq + 1 or not first_seq)
+        first_seq, last_seq = first_seq or seq, seq
+        frames_bytes += frame_bytes
+        if name >= _NAMES:
+            raise IndexError(name)
+    if frames_bytes != body_bytes:
+        raise IndexError(frames_bytes)
+    return first_seq, last_seq, name, in_row

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from redis.exceptions import NoScriptError
 
-from generation.token_log.clients import AsyncRedis, SyncRedis
+from generation.token_log.clients import AsyncRedis, SyncRedis, Words, exchange
 
 _FOLDER: Final = Path(__file__).parent
 
@@ -29,15 +29,14 @@ class Script:
     sha: str
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call of a script: its keys and its arguments, in the order its header names."""
 
     script: Script
     keys: tuple[bytes, ...]
     args: tuple[bytes, ...]
 
-    def words(self) -> tuple[str | bytes | int, ...]:
+    def words(self) -> Words:
         """The Redis command of this call."""
         return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
 
@@ -81,11 +80,7 @@ def run_calls_sync(redis: SyncRedis, calls: Sequence[Call]) -> list[Any]:
 
 
 async def _send(redis: AsyncRedis, calls: Sequence[Call]) -> list[Any]:
-    pipeline: Any  # the library leaves execute_command untyped
-    async with redis.pipeline(transaction=False) as pipeline:
-        for call in calls:
-            pipeline.execute_command(*call.words())
-        return list(await pipeline.execute(raise_on_error=False))
+    return await exchange(redis, [call.words() for call in calls])
 
 
 def _send_sync(redis: SyncRedis, calls: Sequence[Call]) -> list[Any]:

@@ -19,7 +19,9 @@ from generation.token_log import (
     decode_push,
     encode_stop,
     event_text,
+    scripts,
 )
+from generation.token_log.clients import exchange
 from generation.token_log.commands import meta_key
 from tests.integration.token_log_room import (  # noqa: F401  # fixtures
     NEVER_S,
@@ -234,33 +236,34 @@ async def test_one_run_that_redis_refuses_does_not_stop_the_others(
 
 
 async def test_many_runs_are_one_round_trip_and_so_are_their_pushes(
-    stepped: Flusher, log: TokenLog, redis: Any, database: Database, pushes: Pushes
+    stepped: Flusher,
+    log: TokenLog,
+    redis: Any,
+    database: Database,
+    pushes: Pushes,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     writers = [await writer_of(stepped, log, database) for _ in range(200)]
     for gateway in ("gateway.1", "gateway.2"):
         await log.register([writer.run for writer in writers], gateway)
     sent = 0
-    plain = type(redis).pipeline
 
-    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def counted(*arguments: Any) -> Any:
         nonlocal sent
         sent += 1
-        return plain(self, *args, **kwargs)
+        return exchange(*arguments)
 
-    type(redis).pipeline = counted
-    try:
-        for tokens in (1, 20):
-            before, sent, pushes.calls = await _calls_of(redis, "evalsha"), 0, 0
-            for writer in writers:
-                for _ in range(tokens):
-                    writer.text("word ")
-            await stepped.flush_once()
-            # Neither round trips nor commands grow with the number of tokens.
-            assert sent == 1
-            assert await _calls_of(redis, "evalsha") - before == 200
-            assert pushes.calls == 1
-    finally:
-        type(redis).pipeline = plain
+    monkeypatch.setattr(scripts, "exchange", counted)
+    for tokens in (1, 20):
+        before, sent, pushes.calls = await _calls_of(redis, "evalsha"), 0, 0
+        for writer in writers:
+            for _ in range(tokens):
+                writer.text("word ")
+        await stepped.flush_once()
+        # Neither round trips nor commands grow with the number of tokens.
+        assert sent == 1
+        assert await _calls_of(redis, "evalsha") - before == 200
+        assert pushes.calls == 1
     for writer in writers:
         assert await text_of_log(log, writer.run) == "word " * 21
     told = {channel: 0 for channel, _ in pushes.sent}

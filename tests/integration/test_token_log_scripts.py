@@ -292,6 +292,44 @@ async def test_an_append_names_who_watches_and_since_when(log: TokenLog, redis: 
     assert set((await append(log, run)).watchers) == {"gateway.2"}
 
 
+async def test_who_knows_the_watchers_is_told_of_the_next_one_only(
+    log: TokenLog, redis: Any
+) -> None:
+    """What is known is neither read nor said again, and the lease is left alone."""
+    run = await opened(log)
+    await log.register([run], "gateway.1")
+    known = await log.append(Batch(run, 1, 1))
+    assert set(known.watchers) == {"gateway.1"}
+    await redis.hset(meta_key(run), "lease_until_ms", "7")
+    await log.register([run], "gateway.1")  # renewed: nobody new
+    same = await log.append(Batch(run, 1, 1, [text_event(2, "a")], known=known.watched))
+    assert (same.code, same.last_seq, same.watched) == (Code.OK, 2, -1)
+    assert await redis.hget(meta_key(run), "lease_until_ms") == b"7"
+    await log.register([run], "gateway.2")
+    new = await log.append(Batch(run, 1, 2, [text_event(3, "b")], known=known.watched))
+    assert set(new.watchers) == {"gateway.1", "gateway.2"}
+    assert new.watched > known.watched
+    assert int(await redis.hget(meta_key(run), "lease_until_ms")) > 7
+
+
+@pytest.mark.parametrize("name", ["stop", "resync"])
+async def test_who_knows_the_watchers_hears_all_the_same_what_readers_ask(
+    log: TokenLog, name: str
+) -> None:
+    run = await opened(log)
+    known = (await log.append(Batch(run, 1, 1))).watched
+    await (log.request_stop(run) if name == "stop" else log.request_snapshot(run))
+    assert getattr(await log.append(Batch(run, 1, 1, known=known)), name)
+
+
+async def test_the_end_is_the_end_for_who_knows_the_watchers(log: TokenLog, redis: Any) -> None:
+    run = await opened(log)
+    known = (await log.append(Batch(run, 1, 1))).watched
+    await log.append(Batch(run, 1, 1, [Event(2, "done", b"{}")], known=known))
+    assert await redis.hget(meta_key(run), "status") == b"ended"
+    assert 0 < await redis.pttl(log_key(run)) <= ENDED_MS
+
+
 async def test_a_gateway_that_gives_no_sign_is_gone(log: TokenLog, redis: Any) -> None:
     run = await opened(log)
     await log.register([run], "gateway.1")
