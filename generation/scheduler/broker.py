@@ -7,11 +7,12 @@ worker costs a second (worker.sweep).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from celery.app.amqp import AMQP, Queues
 from django.conf import settings
 from kombu import Queue
+from kombu.transport import redis
 
 from generation.scheduler.tickets import queue_name
 
@@ -34,3 +35,33 @@ class TicketAMQP(AMQP):
     """Celery's view of the broker, with these queues."""
 
     queues_cls = TicketQueues
+
+
+class TicketChannel(redis.Channel):
+    """A channel that tells its messages who took them.
+
+    Celery acknowledges every message. One whose consumer wants no acknowledgements passes over
+    that, if it knows its consumer; those of kombu's Redis transport do not.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.no_ack_consumers: set[str] = set()
+
+    def basic_consume(
+        self, queue: str, no_ack: bool, callback: Any, consumer_tag: str | None, **kwargs: Any
+    ) -> str:
+        def named(message: Any) -> Any:
+            message.delivery_info["consumer_tag"] = consumer_tag
+            return callback(message)
+
+        if no_ack and consumer_tag is not None:
+            self.no_ack_consumers.add(consumer_tag)
+        tag: str = super().basic_consume(queue, no_ack, named, consumer_tag, **kwargs)
+        return tag
+
+
+class TicketTransport(redis.Transport):
+    """Kombu's Redis transport, with these channels (CELERY_BROKER_TRANSPORT)."""
+
+    Channel = TicketChannel

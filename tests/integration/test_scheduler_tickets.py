@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import redis
@@ -37,7 +38,7 @@ def valkey() -> Iterator[EmbeddedValkey]:
 
 def use_broker(monkeypatch: pytest.MonkeyPatch, url: str) -> Celery:
     """The product's own Celery settings, with another broker."""
-    own = Celery("ticket-test", set_as_current=False)
+    own = Celery("ticket-test", set_as_current=False, amqp=TicketAMQP)
     own.config_from_object("django.conf:settings", namespace="CELERY")
     own.conf.update(broker_url=url)
     monkeypatch.setattr(tickets, "current_app", own)
@@ -128,3 +129,19 @@ def test_tickets_are_taken_without_acknowledgement(monkeypatch: pytest.MonkeyPat
     assert not app.amqp.queues["other"].no_ack
     monkeypatch.setattr(settings, "CELERY_BROKER_URL", "amqp://broker")
     assert not app.amqp.queues[queue_name("elsewhere")].no_ack
+
+
+@pytest.mark.parametrize(("queue", "acknowledged"), [(queue_name(POOL), False), ("chores", True)])
+def test_celery_asks_for_no_acknowledgement_and_the_broker_hears_of_none(
+    monkeypatch: pytest.MonkeyPatch, valkey: EmbeddedValkey, queue: str, acknowledged: bool
+) -> None:
+    """Celery acknowledges whatever it takes; kombu would go to Redis for each."""
+    own = use_broker(monkeypatch, valkey.url)
+    own.send_task("generation.sweep", queue=queue)
+    taken: list[Any] = []
+    with own.connection() as connection:
+        with connection.Consumer([own.amqp.queues[queue]], on_message=taken.append):
+            connection.drain_events(timeout=20)
+        taken[0].ack()
+    with redis.Redis.from_url(valkey.url) as client:
+        assert ("cmdstat_zrem" in client.info("commandstats")) == acknowledged
