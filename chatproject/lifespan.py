@@ -6,7 +6,9 @@ import asyncio
 import signal
 from typing import Any
 
-from accounts import keys
+from django.urls import get_resolver
+
+from accounts import collector, keys
 from accounts.aio import in_database
 from generation.gateway.hub import Hub
 from generation.gateway.process import close_hub, hub
@@ -22,6 +24,8 @@ async def lifespan(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         await send({"type": "lifespan.startup.failed", "message": str(problem)})
         return
     _drain_at_sigterm(asyncio.get_running_loop(), await hub())
+    get_resolver().url_patterns  # noqa: B018 — loads the views, which the first request would do
+    collector.settle()
     await send({"type": "lifespan.startup.complete"})
     await receive()
     await close_hub()

@@ -17,7 +17,7 @@ from celery.worker import state
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from accounts import keys
+from accounts import collector, keys
 from generation.engines import EngineProfile, parse_profiles
 from generation.models import Pool
 from generation.orchestrator import work_one
@@ -73,6 +73,7 @@ class GpuStep(bootsteps.StartStopStep):
         current.set_gpu(current.Gpu(self._thread, self._running.service))
         # Celery's own stop begins up to a second after the signal.
         worker_shutting_down.connect(self._on_signal)
+        collector.settle()
         logger.info(
             "Replica %s serves pool %s",
             replica_name(),
