@@ -140,14 +140,16 @@ def repair_ends() -> int:
         finished_at__lt=Now() - DEAD_AFTER,
     )
     repaired = 0
-    for batch in _batches(ended):
+    for batch in _batches(ended.only("id")):
         states = token_log().states([row.external_id for row in batch])
+        # Nearly all have ended there too: no more than their ids has been read so far.
         unended = [
-            row
+            row.id
             for row, state in zip(batch, states, strict=True)
             if state is not None and state.status != "ended"
         ]
-        repaired += sum(guarded(repair_end, row) for row in unended)
+        if unended:
+            repaired += sum(guarded(repair_end, row) for row in ended.filter(id__in=unended))
     return repaired
 
 
