@@ -156,7 +156,9 @@ def test_a_change_of_the_source_restarts_the_product_once(started: Started) -> N
 
 def ready(started: Started) -> bool:
     try:
-        answer = httpx.get(f"http://127.0.0.1:{started.port}/readyz", headers={"Host": NAME})
+        answer = httpx.get(
+            f"http://127.0.0.1:{started.port}/readyz", headers={"Host": NAME}, **PATIENT
+        )
     except httpx.HTTPError:
         return False
     return answer.status_code == 200
