@@ -3,7 +3,8 @@
 Eight people ask at the same moment and read their answers to the end, once through the product
 (send, queue, worker, token log, gateway) and once with plain requests to the engine's own server;
 in turn, and each time another goes first. What counts is tokens a second from the sends to the
-last byte.
+last byte. All answers have the same length: one that ends by itself would leave fewer to share the
+engine, on one side and not on the other.
 
 The engine is the embedded llama.cpp with the demo model. Without --quick vLLM follows, where its
 environment and the converted model are there (`make run ENGINE=vllm` makes both).
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -30,6 +30,9 @@ from chatproject.embedded import SetupProblem
 from chatproject.run_options import read_options
 
 CONTEXT_TOKENS: Final = 1_024
+WARM_UP_TOKENS: Final = 2
+TO_THE_BOUND: Final = {"ignore_eos": True}
+"""Both engines go on until the bound."""
 VLLM_START_S: Final = 900.0
 CHUNK: Final = "data: {"
 """One piece of an OpenAI stream."""
@@ -52,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "Eight answers at once: through the product, and from the bare engine.",
         [
             ("--streams", 8, "people"),
-            ("--tokens", 0, "tokens of an answer; 0: 128, quick 24"),
-            ("--rounds", 0, "rounds of both sides; 0: six, quick two"),
+            ("--tokens", 0, "tokens of an answer; 0: 128, quick 40"),
+            ("--rounds", 0, "rounds of both sides; 0: six, quick one"),
         ],
         arguments,
     )
@@ -64,8 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _name_profiles(bench, services, llamacpp)
         services.set_up_django()
         people = make_people(bench.options.streams)
-        _bound_answers(_tokens(bench))
         web = services.start_web()
+        llamacpp.wait()
         load = Peer.start(services, "load", "bench.support.load")
         whole = Whole(bench, services, load, web.port, people)
         whole.measure("llamacpp", Bare(llamacpp.port, llamacpp.key, "llamacpp"))
@@ -93,7 +96,7 @@ def _rows(bench: Bench) -> list[tuple[str, str]]:
 
 
 def _tokens(bench: Bench) -> int:
-    return int(bench.options.tokens or (24 if bench.quick else 128))
+    return int(bench.options.tokens or (40 if bench.quick else 128))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +115,12 @@ class Whole:
         worker = self.services.start_worker(name, bench.options.streams, VLLM_START_S)
         sides = Sides(self, name, bare)
         bench.say(f"{name}: warming up")
+        sides.bound(WARM_UP_TOKENS)
         sides.product()
         sides.bare()
         sides.forget()
-        for number in range(bench.options.rounds or (2 if bench.quick else 6)):
+        sides.bound(_tokens(bench))
+        for number in range(bench.options.rounds or (1 if bench.quick else 6)):
             bench.say(f"{name}: round {number + 1}")
             for side in (sides.product, sides.bare) if number % 2 else (sides.bare, sides.product):
                 side()
@@ -123,10 +128,11 @@ class Whole:
         worker.stop()
 
 
-def _bound_answers(tokens: int) -> None:
-    from generation.models import Model
-
-    Model.objects.update(answer_tokens=tokens)
+def _question(number: int) -> str:
+    """Each person's own, the same in all rounds: by the first one both sides have warmed the
+    engine's caches with it, and the time goes into writing.
+    """
+    return f"Count upwards from {number}, one number a line, to the end."
 
 
 class Sides:
@@ -134,8 +140,7 @@ class Sides:
 
     def __init__(self, whole: Whole, name: str, bare: Bare) -> None:
         self._whole, self._name, self._bare = whole, name, bare
-        self._tokens = _tokens(whole.bench)
-        self._dice = random.Random(1)
+        self._tokens = 0
         self.forget()
 
     def forget(self) -> None:
@@ -143,14 +148,21 @@ class Sides:
         self._took_s = {"product": 0.0, "bare": 0.0}
         self.problems: list[str] = []
 
+    def bound(self, tokens: int) -> None:
+        """How long the answers are from now on."""
+        from generation.models import Model
+
+        self._tokens = tokens
+        Model.objects.update(answer_tokens=tokens)
+
     def product(self) -> None:
         path = "/v1/conversations/new/messages"
         self._read(
             "product",
             self._whole.port,
             [
-                post(path, token, {"content": self._question(), "model": self._name})
-                for token in self._whole.people
+                post(path, token, {"content": _question(number), "model": self._name})
+                for number, token in enumerate(self._whole.people)
             ],
             DELTA,
         )
@@ -164,18 +176,18 @@ class Sides:
             "stream": True,
             "stream_options": {"include_usage": True},
             "max_tokens": self._tokens,
+            **TO_THE_BOUND,
         }
         system = {"role": "system", "content": settings.SYSTEM_PROMPT}
-        questions = [{"role": "user", "content": self._question()} for _ in self._whole.people]
         requests = [
-            post("/v1/chat/completions", self._bare.key, {**body, "messages": [system, question]})
-            for question in questions
+            post(
+                "/v1/chat/completions",
+                self._bare.key,
+                {**body, "messages": [system, {"role": "user", "content": _question(number)}]},
+            )
+            for number in range(len(self._whole.people))
         ]
         self._read("bare", self._bare.place, requests, CHUNK)
-
-    def _question(self) -> str:
-        """One that takes more tokens to answer than there are, and that no cache has seen."""
-        return f"Count upwards from {self._dice.randrange(10**6)}, one number a line, to the end."
 
     def _read(self, side: str, place: int | str, requests: list[str], mark: str) -> None:
         found = self._whole.load.ask("once", place=place, requests=requests, mark=mark)
@@ -202,7 +214,11 @@ class Sides:
 
 def _name_profiles(bench: Bench, services: Services, llamacpp: Engine) -> None:
     slots = bench.options.streams
-    common = {"context_tokens": CONTEXT_TOKENS, "slots": slots}
+    common = {
+        "context_tokens": CONTEXT_TOKENS,
+        "slots": slots,
+        "options": {"extra_body": TO_THE_BOUND},
+    }
     profiles: dict[str, object] = {
         "llamacpp": {
             "kind": "llamacpp",

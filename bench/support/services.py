@@ -90,6 +90,9 @@ class Engine(Process):
     port: int
     key: str
 
+    def wait(self) -> None:
+        self.wait_until(lambda: _answers(self.port, "/health"), "an answer")
+
 
 class Services:
     """The data services, and the environment in which the product finds them.
@@ -191,16 +194,17 @@ class Services:
         return worker
 
     def start_llamacpp(self, slots: int, context_tokens: int) -> Engine:
-        """The embedded engine with the demo model, which is fetched as `make run` fetches it."""
+        """The embedded engine with the demo model, which is fetched as `make run` fetches it.
+
+        It answers after `wait`: reading the model takes as long as the databases' migrations.
+        """
         var = Path(os.environ.get("HEARTH_VAR") or CHECKOUT / "var")
         model = demo_model.ensure_weights(var / "models", say=_say)
         port, key = free_port(), secrets.token_urlsafe(24)
         env = openmp.with_library({"ENGINE_API_KEY": key}, var / "lib", _say)
         module = llamacpp_module(model, port, slots, context_tokens)
         log, popen = self._spawn("engine", module, env)
-        engine = Engine("engine", popen, log, port, key)
-        engine.wait_until(lambda: _answers(port, "/health"), "an answer")
-        return engine
+        return Engine("engine", popen, log, port, key)
 
     def spawn(self, name: str, module: list[str]) -> tuple[Path, subprocess.Popen[bytes]]:
         """A module of ours in a process of its own that talks over its standard input and output;
