@@ -410,8 +410,6 @@ CELERY_BROKER_TRANSPORT_OPTIONS = (
     if CELERY_BROKER_URL.startswith(("redis", "valkey"))
     else {}
 )
-if CELERY_BROKER_URL.startswith(("redis", "valkey")):
-    CELERY_BROKER_TRANSPORT = "generation.scheduler.broker:TicketTransport"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # for ever: a worker outlives its broker
 CELERY_TASK_DEFAULT_QUEUE = "chores"

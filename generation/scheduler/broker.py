@@ -62,6 +62,6 @@ class TicketChannel(redis.Channel):
 
 
 class TicketTransport(redis.Transport):
-    """Kombu's Redis transport, with these channels (CELERY_BROKER_TRANSPORT)."""
+    """Kombu's Redis transport, with these channels; chatproject/celery.py names it."""
 
     Channel = TicketChannel

@@ -19,7 +19,7 @@ from chatproject.celery import app
 from chatproject.embedded import EmbeddedValkey
 from chatproject.embedded.ports import free_port
 from generation.scheduler import publish_ticket, queue_name, tickets
-from generation.scheduler.broker import TicketAMQP
+from generation.scheduler.broker import TicketAMQP, TicketTransport
 from generation.worker.queues import TicketQueues
 
 POOL = "ticket-test"
@@ -145,3 +145,13 @@ def test_celery_asks_for_no_acknowledgement_and_the_broker_hears_of_none(
         taken[0].ack()
     with redis.Redis.from_url(valkey.url) as client:
         assert ("cmdstat_zrem" in client.info("commandstats")) == acknowledged
+
+
+def test_tls_is_spoken_where_the_address_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name of its transport kombu decides; in plain text the password would be read."""
+    for scheme, tls in (("redis", False), ("rediss", True)):
+        own = use_broker(monkeypatch, f"{scheme}://:word@127.0.0.1:1/0")
+        with own.connection() as connection:
+            assert bool(connection.ssl) == tls
+            assert connection.transport_cls.endswith(scheme)
+            assert issubclass(connection.get_transport_cls(), TicketTransport)
