@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from importlib import import_module
 from typing import Any
 
-from django.urls import get_resolver
+from django.conf import settings
 
 from accounts import collector, keys
 from accounts.aio import in_database
@@ -24,7 +25,7 @@ async def lifespan(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         await send({"type": "lifespan.startup.failed", "message": str(problem)})
         return
     _drain_at_sigterm(asyncio.get_running_loop(), await hub())
-    get_resolver().url_patterns  # noqa: B018 — loads the views, which the first request would do
+    import_module(settings.ROOT_URLCONF)  # the views, which the first request would load
     collector.settle()
     await send({"type": "lifespan.startup.complete"})
     await receive()

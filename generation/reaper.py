@@ -142,7 +142,7 @@ def repair_ends() -> int:
     repaired = 0
     for batch in _batches(ended.only("id")):
         states = token_log().states([row.external_id for row in batch])
-        # Nearly all have ended there too: no more than their ids has been read so far.
+        # Nearly all have ended there too, so only ids have been read so far.
         unended = [
             row.id
             for row, state in zip(batch, states, strict=True)

@@ -1,19 +1,19 @@
 -- append(log, meta, watchers;
 --        epoch, expected, lease_ms, known, live_ms, ended_ms, unseen_ms, [seq, name, data]...)
 --   -> {code, epoch, last_seq, stop, resync}, and unless `known` still holds
---      {..., watched, channel, since_ms, ...}
+--      {..., arrivals, channel, since_ms, ...}
 --
--- Adds a batch of events for the owner of an epoch, renews its lease, and tells it what readers
--- asked for meanwhile. A batch may be empty (a heartbeat) and may be sent again: entries that are
--- there already are skipped.
+-- Adds a batch of events for the owner of an epoch and tells it what readers asked for meanwhile;
+-- unless `known` still holds, renews its lease and tells it who watches. A batch may be empty (a
+-- heartbeat) and may be sent again: entries that are there already are skipped.
 --
 --   log, meta, watchers  run:{g}, run:{g}:m, run:{g}:w (see shared.lua)
 --   epoch                the caller's epoch
 --   expected             the last seq that the caller knows to be in the log
 --   lease_ms             how long the lease is good for from now; 0 gives it up
---   known                the caller knows who watches as of this `watched`, and has renewed its
---                        lease a moment ago: while that holds neither is looked at, which is a
---                        third of the whole. -1: it does not
+--   known                the caller has renewed its lease a moment ago, and knows who watches as of
+--                        so many arrivals: while nobody came since, neither is looked at, which is
+--                        a third of the whole. -1: ask
 --   live_ms, ended_ms    expiry of the three keys while the run lives, and after its end
 --   unseen_ms            after how long without a sign a watcher is gone
 --   seq, name, data      the events, seqs rising
@@ -27,7 +27,7 @@
 local log, meta, watchers = KEYS[1], KEYS[2], KEYS[3]
 local epoch, expected = ARGV[1], ARGV[2]
 
-local old = redis.call('HMGET', meta, 'epoch', 'seq', 'status', 'stop', 'resync', 'watched',
+local old = redis.call('HMGET', meta, 'epoch', 'seq', 'status', 'stop', 'resync', 'arrivals',
   'expires_ms')
 local last, ended = old[2], old[3] == 'ended'
 if not old[1] or tonumber(old[1]) < tonumber(epoch) then
@@ -48,8 +48,8 @@ if not ended then
   if refreshed then resync = '0' end
 end
 
-local watched = old[6] or '0'
-if watched == ARGV[4] and name ~= 'done' then
+local arrivals = old[6] or '0'
+if arrivals == ARGV[4] and name ~= 'done' then
   if name then redis.call('HSET', meta, 'seq', last, 'resync', resync) end
   return {'OK', epoch, last, old[4], resync}
 end
@@ -68,6 +68,6 @@ elseif not ended then
   end
 end
 
-local reply = {'OK', epoch, last, old[4], resync, watched}
+local reply = {'OK', epoch, last, old[4], resync, arrivals}
 for _, part in ipairs(watching(watchers, now, tonumber(ARGV[7]))) do reply[#reply + 1] = part end
 return reply

@@ -16,7 +16,6 @@ import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry as SyncRetry
 
@@ -66,15 +65,16 @@ async def exchange(client: AsyncRedis, commands: Sequence[Words]) -> list[Any]:
     pool: Any = client.connection_pool
     connection = await pool.get_connection()
     try:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(connection.socket_timeout):
             return await _exchange(connection, commands)
     except BaseException as problem:
+        # uvloop has a RuntimeError of its own for a transport that has just closed.
+        broken = isinstance(problem, RuntimeError) and connection._writer.is_closing()
         # A reply that was not read would be taken for the first one of the next pipeline.
         await connection.disconnect(nowait=True)
         if isinstance(problem, TimeoutError):
             raise RedisTimeoutError("no replies in time") from problem
-        # uvloop has a RuntimeError of its own for a transport that has just closed.
-        if isinstance(problem, OSError | EOFError | hiredis.HiredisError | RuntimeError):
+        if isinstance(problem, OSError | EOFError | hiredis.HiredisError) or broken:
             raise RedisConnectionError("the connection broke in a pipeline") from problem
         raise
     finally:
@@ -87,10 +87,13 @@ async def _exchange(connection: Any, commands: Sequence[Words]) -> list[Any]:
     writer.write(b"".join([pack(command) for command in commands]))
     await writer.drain()
     reader: asyncio.StreamReader = connection._reader
-    parser = hiredis.Reader(replyError=_refusal)
+    # redis-py's own table: which error is a refusal, and which says that Redis is not there yet.
+    parser = hiredis.Reader(replyError=connection._parser.parse_error)
     replies: list[Any] = []
     while True:
         while (reply := parser.gets()) is not False:
+            if isinstance(reply, RedisConnectionError):
+                raise reply
             replies.append(reply)
         if len(replies) >= len(commands):
             return replies
@@ -98,9 +101,3 @@ async def _exchange(connection: Any, commands: Sequence[Words]) -> list[Any]:
         if not chunk:
             raise EOFError("closed by Redis")
         parser.feed(chunk)
-
-
-def _refusal(text: str) -> ResponseError:
-    if text.startswith("NOSCRIPT"):
-        return NoScriptError(text)
-    return ResponseError(text)

@@ -47,8 +47,9 @@ LogStatus = Literal["queued", "running", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class OpenReply:
-    """What open.lua found and made. `watchers` maps a gateway's channel to since when (ms), as of
-    `watched`.
+    """What open.lua found and made. `watchers` maps a gateway's channel to since when (ms).
+
+    `arrivals`: how many watchers had come by then (see Batch.known).
     """
 
     code: Code
@@ -56,7 +57,7 @@ class OpenReply:
     last_seq: int
     found_seq: int
     stop: bool
-    watched: int
+    arrivals: int
     watchers: Mapping[str, int]
 
 
@@ -64,8 +65,8 @@ class Batch(NamedTuple):
     """One append: the events of one run, numbered above `expected_seq`, in rising order.
 
     `expected_seq` is the last seq the owner knows to be in the log. An empty batch is a heartbeat;
-    `lease_ms=0` gives the lease up. Where `known` is still the newest `watched`, the reply does not
-    say who watches and the lease stays as it is.
+    `lease_ms=0` gives the lease up. `known`: the arrivals of the last reply that told who watches;
+    while nobody came since, the lease stays as it is and the reply tells nobody. -1: ask.
     """
 
     run: str
@@ -79,7 +80,7 @@ class Batch(NamedTuple):
 class AppendReply(NamedTuple):
     """What append.lua answered. `error` names what Redis refused, and then nothing else holds.
 
-    `watchers` as of `watched`; -1: they are those that the caller knows.
+    `arrivals` -1: the caller knows who watches, and `watchers` is empty.
     """
 
     code: Code | None
@@ -87,7 +88,7 @@ class AppendReply(NamedTuple):
     last_seq: int = 0
     stop: bool = False
     resync: bool = False
-    watched: int = -1
+    arrivals: int = -1
     watchers: Mapping[str, int] = _NOBODY
     error: str = ""
 
@@ -207,14 +208,14 @@ def read_words(run: str, after: int, limit: int) -> tuple[tuple[str | bytes | in
 
 
 def parse_open(reply: Any) -> OpenReply:
-    code, epoch, last_seq, found_seq, stop, watched, *watchers = _reply_list(reply)
+    code, epoch, last_seq, found_seq, stop, arrivals, *watchers = _reply_list(reply)
     return OpenReply(
         _CODES[code],
         int(epoch),
         int(last_seq),
         int(found_seq),
         stop == b"1",
-        int(watched),
+        int(arrivals),
         _watchers(tuple(watchers)),
     )
 

@@ -26,7 +26,7 @@ from generation.token_log import push
 from generation.token_log.buffer import RunBuffer
 from generation.token_log.commands import AppendReply, Batch, Code, OpenReply
 from generation.token_log.errors import Fenced, LogClosed
-from generation.token_log.limits import FLUSH_S, HEARTBEAT_S
+from generation.token_log.limits import FLUSH_S, HEARTBEAT_S, RENEWAL_S
 from generation.token_log.log import TokenLog
 from generation.token_log.tasks import end_task, raise_if_cancelled
 from generation.token_log.writer import Recheck, RunWriter
@@ -225,8 +225,8 @@ class Flusher:
                 logger.exception("token log batch failed", extra={"action": "batch_failed"})
                 writer.close()
                 continue
-            # Asked for anew now and then: the lease has to be renewed, and watchers go unheard.
-            known = writer.watched if now_s < writer.next_renewal_s else -1
+            # Asked for now and then: the lease must be renewed, and who has left is not told.
+            known = writer.arrivals if now_s < writer.renewed_s + RENEWAL_S else -1
             yield writer, Batch(writer.run, writer.epoch, buffer.confirmed_seq, events, known=known)
 
     def _heard(self, writer: RunWriter, batch: Batch, reply: AppendReply) -> bool:
@@ -244,10 +244,11 @@ class Flusher:
         if reply.code is not Code.OK:
             self._reopen(writer)
             return False
-        writer.next_heartbeat_s = now_s + self._heartbeat_s
-        if reply.watched >= 0:
-            writer.watchers, writer.watched = reply.watchers, reply.watched
-            writer.next_renewal_s = now_s + self._heartbeat_s / 2
+        if reply.arrivals >= 0:
+            writer.watchers, writer.arrivals = reply.watchers, reply.arrivals
+            writer.renewed_s = now_s
+        # From the renewal on: a lease must not run out because of text that renewed nothing.
+        writer.next_heartbeat_s = writer.renewed_s + self._heartbeat_s
         writer.buffer.confirm(batch.events[-1].seq if batch.events else batch.expected_seq)
         if reply.stop:
             writer.stop_requested.set()
@@ -345,8 +346,8 @@ class Flusher:
 
     def _opened(self, writer: RunWriter, reply: OpenReply) -> None:
         writer.reopening = False
-        writer.watchers, writer.watched = reply.watchers, reply.watched
-        writer.next_renewal_s = 0.0
+        writer.watchers, writer.arrivals = reply.watchers, reply.arrivals
+        writer.renewed_s = 0.0
         writer.next_heartbeat_s = 0.0  # tell the watchers of the snapshot at once
         writer.buffer.opened(reply.last_seq)
         if reply.stop:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 LEASE_MS: Final = 6_000
-"""How long an owner is taken to be alive after its last append (HEARTBEAT_S renews it)."""
+"""How long an owner is taken to be alive after it renewed its lease (RENEWAL_S, HEARTBEAT_S)."""
 
 LIVE_MS: Final = 3_600_000
 """A live run's keys expire one hour after its last append (to the minute: append.lua renews
@@ -19,6 +19,10 @@ UNSEEN_MS: Final = 25_000
 
 FLUSH_S: Final = 0.040
 """The flusher's tick."""
+
+RENEWAL_S: Final = 0.5
+"""How often appends renew the lease and ask who watches while text flows; within HEARTBEAT_S, so
+that an owner which then falls silent has renewed no longer ago than that."""
 
 HEARTBEAT_S: Final = 1.0
 """A run with nothing to say is renewed this often; well under LEASE_MS, and under the 2.5 s of

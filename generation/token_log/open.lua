@@ -1,6 +1,6 @@
 -- open(log, meta, watchers;
 --      epoch, owner, status, base, when, lease_ms, live_ms, ended_ms, unseen_ms, [seq, name, data]...)
---   -> {code, epoch, last_seq, found_seq, stop, watched, channel, since_ms, ...}
+--   -> {code, epoch, last_seq, found_seq, stop, arrivals, channel, since_ms, ...}
 --
 -- Creates the meta of a run for an epoch that PostgreSQL has minted, or takes it over. Nothing else
 -- creates it.
@@ -25,7 +25,7 @@ local epoch, base, when = ARGV[1], ARGV[4], ARGV[5]
 local live_ms, ended_ms, unseen_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local now = now_ms()
 
-local old = redis.call('HMGET', meta, 'epoch', 'seq', 'status', 'stop', 'resync', 'watched')
+local old = redis.call('HMGET', meta, 'epoch', 'seq', 'status', 'stop', 'resync', 'arrivals')
 local found = old[2] or '0'
 local stop = old[4] or '0'
 if old[1] and (tonumber(old[1]) > tonumber(epoch) or old[3] == 'ended') then

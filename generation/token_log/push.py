@@ -104,13 +104,13 @@ def encode_entry(run: str, told_seq: int, events: Sequence[Event]) -> bytes:
         table += _ROW.pack(event.seq, _NAME_INDEX[event.name], len(prefix), frame_bytes)
         frames += (prefix, event.data, b"\n\n")
     body = b"".join(frames)
-    head = _HEAD.pack(_name(run), told_seq, len(table) // _ROW.size, len(body))
+    head = _HEAD.pack(_run_bytes(run), told_seq, len(table) // _ROW.size, len(body))
     return b"".join((head, table, body))
 
 
-# The same few runs again and again.
+# The same runs again and again: those of a worker here, those that a web process watches below.
 @lru_cache(maxsize=4_096)
-def _name(run: str) -> bytes:
+def _run_bytes(run: str) -> bytes:
     return check_run(run).encode("ascii")
 
 

@@ -25,5 +25,5 @@ local found = redis.call('HMGET', meta, 'epoch', 'seq', 'status', 'expires_ms')
 redis.call('PEXPIREAT', watchers, found[4] or ms_text(now + unseen_ms))
 if not found[1] then return false end
 -- What an owner knows of who watches no longer holds.
-if is_new then redis.call('HINCRBY', meta, 'watched', 1) end
+if is_new then redis.call('HINCRBY', meta, 'arrivals', 1) end
 return {found[1], found[2], found[3]}

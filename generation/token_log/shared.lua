@@ -11,7 +11,7 @@
 --     expires_ms      when all three keys expire, on Redis' clock
 --     stop            1 once somebody asked the run to stop
 --     resync          1 while a reader waits for a snapshot
---     watched         how many watchers have come so far; not there: none has
+--     arrivals        how many watchers have come since there is a meta; not there: none
 --   run:{g}:w  hash, who watches: gateway channel -> "<since_ms> <seen_ms>"
 --
 -- Seqs and epochs stay the strings they came as; tonumber serves to compare only (all of them are

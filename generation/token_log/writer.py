@@ -57,8 +57,8 @@ class RunWriter:
         self.fenced = asyncio.Event()
         self.watchers: Mapping[str, int] = {}
         """Who watches, as Redis said last: gateway channel -> since when (Redis' ms)."""
-        self.watched = -1
-        """As of which state of Redis' that is."""
+        self.arrivals = -1
+        """How many watchers had come by then; -1: Redis was not asked yet."""
         self.lost = False
         """Whether the log was lost after seal(): nothing is written any more (see done())."""
         self.opening_lost = False
@@ -67,7 +67,7 @@ class RunWriter:
         self.recheck = recheck
         # The flusher's notes: when to append again, and whether the log must be opened first.
         self.next_heartbeat_s = 0.0
-        self.next_renewal_s = 0.0
+        self.renewed_s = 0.0
         self.not_before_s = 0.0
         self.reopening = False
         self._sender = sender

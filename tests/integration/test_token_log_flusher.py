@@ -293,6 +293,28 @@ async def test_a_quiet_run_is_renewed_and_told(
     await lively.aclose()
 
 
+async def test_text_that_renewed_nothing_does_not_put_the_heartbeat_off(
+    log: TokenLog, redis: Any, database: Database, pushes: Pushes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat is due so long after the last renewal, not after the last append."""
+    flusher = Flusher(log, pushes.publish_many, heartbeat_s=100)
+    loop = asyncio.get_running_loop()
+    plain_time, later_s = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: plain_time() + later_s)
+    monkeypatch.setattr("generation.token_log.flusher.RENEWAL_S", 50)
+    writer = await writer_of(flusher, log, database)
+    await flusher.flush_once()
+    for later_s, renewed in ((40.0, False), (90.0, False), (101.0, True)):
+        await redis.hset(meta_key(writer.run), "lease_until_ms", "1")
+        if later_s == 40:
+            writer.text("a")
+        await flusher.flush_once()
+        (state,) = await log.states([writer.run])
+        assert state is not None
+        assert state.leased is renewed, later_s
+    await flusher.aclose()
+
+
 async def test_a_gateway_named_for_the_first_time_is_told_at_once(
     stepped: Flusher, log: TokenLog, database: Database, pushes: Pushes
 ) -> None:

@@ -302,14 +302,29 @@ async def test_who_knows_the_watchers_is_told_of_the_next_one_only(
     assert set(known.watchers) == {"gateway.1"}
     await redis.hset(meta_key(run), "lease_until_ms", "7")
     await log.register([run], "gateway.1")  # renewed: nobody new
-    same = await log.append(Batch(run, 1, 1, [text_event(2, "a")], known=known.watched))
-    assert (same.code, same.last_seq, same.watched) == (Code.OK, 2, -1)
+    same = await log.append(Batch(run, 1, 1, [text_event(2, "a")], known=known.arrivals))
+    assert (same.code, same.last_seq, same.arrivals) == (Code.OK, 2, -1)
     assert await redis.hget(meta_key(run), "lease_until_ms") == b"7"
     await log.register([run], "gateway.2")
-    new = await log.append(Batch(run, 1, 2, [text_event(3, "b")], known=known.watched))
+    new = await log.append(Batch(run, 1, 2, [text_event(3, "b")], known=known.arrivals))
     assert set(new.watchers) == {"gateway.1", "gateway.2"}
-    assert new.watched > known.watched
+    assert new.arrivals > known.arrivals
     assert int(await redis.hget(meta_key(run), "lease_until_ms")) > 7
+
+
+@pytest.mark.parametrize("gone", ["left", "unseen"])
+async def test_a_gateway_that_comes_back_counts_as_come(
+    log: TokenLog, redis: Any, gone: str
+) -> None:
+    run = await opened(log)
+    await log.register([run], "gateway.1")
+    known = (await log.append(Batch(run, 1, 1))).arrivals
+    if gone == "left":
+        await log.unregister(run, "gateway.1")
+    else:
+        await _age_watcher(redis, run, "gateway.1", UNSEEN_MS + 1_000)
+    await log.register([run], "gateway.1")
+    assert set((await log.append(Batch(run, 1, 1, known=known))).watchers) == {"gateway.1"}
 
 
 @pytest.mark.parametrize("name", ["stop", "resync"])
@@ -317,15 +332,17 @@ async def test_who_knows_the_watchers_hears_all_the_same_what_readers_ask(
     log: TokenLog, name: str
 ) -> None:
     run = await opened(log)
-    known = (await log.append(Batch(run, 1, 1))).watched
+    known = (await log.append(Batch(run, 1, 1))).arrivals
     await (log.request_stop(run) if name == "stop" else log.request_snapshot(run))
     assert getattr(await log.append(Batch(run, 1, 1, known=known)), name)
 
 
 async def test_the_end_is_the_end_for_who_knows_the_watchers(log: TokenLog, redis: Any) -> None:
     run = await opened(log)
-    known = (await log.append(Batch(run, 1, 1))).watched
-    await log.append(Batch(run, 1, 1, [Event(2, "done", b"{}")], known=known))
+    known = (await log.append(Batch(run, 1, 1))).arrivals
+    end = Batch(run, 1, 1, [Event(2, "done", b"{}")], known=known)
+    for _ in range(2):  # sent again, where the first reply was lost
+        assert (await log.append(end)).code is Code.OK
     assert await redis.hget(meta_key(run), "status") == b"ended"
     assert 0 < await redis.pttl(log_key(run)) <= ENDED_MS
 
