@@ -120,8 +120,9 @@ DATABASES["default"]["OPTIONS"] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }
-# Checked as the pool hands them out: a restart of PostgreSQL would else cost an error for each.
-DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+# Looks at connections as the pool hands them out: a restart of PostgreSQL would else cost an error
+# for each.
+DATABASES["default"]["ENGINE"] = "chatproject.postgresql"
 
 # The users' data keys, wrapped by the first of MASTER_KEYS (id:base64,id:base64): a database of
 # their own, so that no copy of the content holds what opens it. A look-up gives its connection back
@@ -134,7 +135,7 @@ if KEYS_DATABASE_URL:
         **DATABASES["keys"].get("OPTIONS", {}),
         "pool": {"min_size": 0, "max_size": 4, "timeout": 5, "reconnect_timeout": 5},
     }
-    DATABASES["keys"]["CONN_HEALTH_CHECKS"] = True
+    DATABASES["keys"]["ENGINE"] = "chatproject.postgresql"
 DATABASE_ROUTERS = ["accounts.routers.KeysRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

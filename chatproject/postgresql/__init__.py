@@ -1,0 +1,1 @@
+"""The database backend: Django's for PostgreSQL, with a cheaper look at pooled connections."""
