@@ -7,7 +7,8 @@ which compiled code reads; everything else (errors, wrappers, the log of queries
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 from uuid import UUID
@@ -26,14 +27,50 @@ def rows(sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
     A value whose type PostgreSQL cannot tell from its place needs a cast in `sql`.
     """
+    return later(sql, values)()
+
+
+Later = Callable[[], list[tuple[Any, ...]]]
+"""Gives the rows of a statement, once; what is wrong with it, or was before it, is raised here."""
+
+
+def later(sql: str, values: Mapping[str, Any]) -> Later:
+    """`rows` that are asked for now and waited for when they are wanted: inside `pipeline`."""
+    wrapped = _executed(sql, values)
+
+    def fetch() -> list[tuple[Any, ...]]:
+        with wrapped:
+            return wrapped.fetchall()  # type: ignore[no-any-return]
+
+    return fetch
+
+
+def run(sql: str, values: Mapping[str, Any]) -> None:
+    """A statement whose rows nobody wants. Inside `pipeline` what is wrong is raised at its end."""
+    _executed(sql, values).close()
+
+
+def _executed(sql: str, values: Mapping[str, Any]) -> Any:
     connection.ensure_connection()
     cursor: Any = Cursor(connection.connection)
     cursor.format = Format.BINARY
     make = connection.make_debug_cursor if connection.queries_logged else connection.make_cursor
-    with make(cursor) as wrapped:
-        wrapped.execute(sql, values)
-        found: list[tuple[Any, ...]] = wrapped.fetchall()
-    return found
+    wrapped = make(cursor)
+    wrapped.execute(sql, values)
+    return wrapped
+
+
+@contextmanager
+def pipeline() -> Iterator[None]:
+    """What is executed inside does not wait for what was before it; who wants rows does.
+
+    A round trip costs more than most statements. Each statement sees what was committed when it
+    begins, as outside: behind one that waited for a lock, what the other one wrote. Use it inside a
+    transaction, so that this is committed when all has gone well.
+    """
+    connection.ensure_connection()
+    with connection.wrap_database_errors, connection.connection.pipeline():
+        yield
 
 
 # --- rows of models -------------------------------------------------------------------------------
@@ -57,7 +94,7 @@ def insert(row: Model) -> None:
     """Insert a new object, all its columns, no signal. Raises Django's database errors."""
     model = type(row)
     values = {name: getattr(row, name) for name in _names(model)}
-    rows(_insert(model), values | {name: Jsonb(values[name]) for name in _json_names(model)})
+    run(_insert(model), values | {name: Jsonb(values[name]) for name in _json_names(model)})
     row._state.adding = False
 
 
@@ -66,8 +103,7 @@ def _insert(model: type[Model]) -> str:
     fields = _fields(model)
     given = ", ".join(f'"{field.column}"' for field in fields)
     values = ", ".join(f"%({field.attname})s" for field in fields)
-    # RETURNING, because `rows` reads an answer.
-    return f'INSERT INTO "{model._meta.db_table}" ({given}) VALUES ({values}) RETURNING 1'  # noqa: S608 — names of our own
+    return f'INSERT INTO "{model._meta.db_table}" ({given}) VALUES ({values})'  # noqa: S608 — names of our own
 
 
 @cache

@@ -6,6 +6,7 @@ is the same `NotFound`, after the same number of queries: no caller learns which
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
@@ -30,12 +31,24 @@ def access_conversation(
     `for_update` locks the row until the end of the caller's transaction; inserting messages and
     runs below it goes on meanwhile.
     """
+    return conversation_later(user, conversation_id, for_update=for_update)()
+
+
+def conversation_later(
+    user: User, conversation_id: str | UUID, *, for_update: bool = False
+) -> Callable[[], Conversation]:
+    """`access_conversation` in a pipeline (accounts.sql): what it returns is the door."""
     statement = _OWN + (" FOR NO KEY UPDATE" if for_update else "")
     values = {"id": row_id("c", conversation_id), "owner": user.pk}
-    found = sql.rows(statement.format(sql.columns(Conversation, "own")), values)
-    if not found:
-        raise NotFound
-    return sql.instance(Conversation, found[0])
+    asked = sql.later(statement.format(sql.columns(Conversation, "own")), values)
+
+    def enter() -> Conversation:
+        found = asked()
+        if not found:
+            raise NotFound
+        return sql.instance(Conversation, found[0])
+
+    return enter
 
 
 _OWN = """
@@ -70,16 +83,33 @@ def access_message(user: User, conversation: Conversation, message_id: str | UUI
 
     Its content is not loaded: `selectors` read text, a door only lets in.
     """
-    values = {"id": row_id("m", message_id), "conversation": conversation.pk, "owner": user.pk}
-    found = sql.rows(_MESSAGE.format(sql.columns(Message, "own", but="content")), values)
-    if not found:
-        raise NotFound
-    return sql.instance(Message, found[0], but="content")
+    return message_later(user, conversation.pk, message_id)()
+
+
+def message_later(
+    user: User, conversation_id: UUID, message_id: str | UUID | None
+) -> Callable[[], Message]:
+    """`access_message` in a pipeline, behind the conversation's door; None: its active leaf."""
+    wanted = None if message_id is None else row_id("m", message_id)
+    values = {"id": wanted, "conversation": conversation_id, "owner": user.pk}
+    asked = sql.later(_MESSAGE.format(sql.columns(Message, "own", but="content")), values)
+
+    def enter() -> Message:
+        found = asked()
+        if not found:
+            raise NotFound
+        return sql.instance(Message, found[0], but="content")
+
+    return enter
 
 
 _MESSAGE = """
 SELECT {} FROM conversations_message own
-WHERE own.id = %(id)s AND own.conversation_id = %(conversation)s AND own.owner_id = %(owner)s
+WHERE own.conversation_id = %(conversation)s AND own.owner_id = %(owner)s
+  AND own.id = COALESCE(%(id)s::uuid, (
+    SELECT shown.active_leaf_id FROM conversations_conversation shown
+    WHERE shown.id = %(conversation)s
+  ))
 """
 
 

@@ -39,13 +39,14 @@ def create_conversation(
     A temporary one is in no list and is gone for everybody at `temporary_until`.
     """
     row_id = conversation_id or new_id()
-    conversation = Conversation.objects.create(
+    conversation = Conversation(
         id=row_id,
         owner_id=owner.pk,
         title=seal_title(owner.pk, row_id, _checked(title) if title else ""),
         title_source="user" if title else "",
         temporary_until=temporary_until,
     )
+    sql.insert(conversation)
     hint(owner.pk, "conversation_changed", conversation=row_id)
     return conversation
 
@@ -103,12 +104,17 @@ def _draw_title(conversation: Conversation, text: str) -> None:
     if not title:
         return
     sealed = seal_title(conversation.owner_id, conversation.pk, title)
-    # Guarded: a person may have named it since the row was read.
-    drawn = Conversation.objects.filter(pk=conversation.pk, title_source="").update(
-        title=sealed, title_source="first_message", revision=F("revision") + 1
-    )
-    if drawn:
+    if sql.rows(_DRAW_TITLE, {"conversation": conversation.pk, "title": sealed}):
         conversation.title, conversation.title_source = sealed, "first_message"
+
+
+# Guarded: a person may have named it since the row was read.
+_DRAW_TITLE = """
+UPDATE conversations_conversation
+SET title = %(title)s, title_source = 'first_message', revision = revision + 1
+WHERE id = %(conversation)s AND title_source = ''
+RETURNING 1
+"""
 
 
 # One statement, so that a parent which is being removed cannot vanish between look and insert: the
@@ -188,23 +194,25 @@ SET earlier_activity = (ARRAY[last_activity] || earlier_activity)[1:{KEPT_ACTIVI
     revision = revision + 1,
     active_leaf_id = {{leaf}}
 WHERE id = %(conversation)s
-RETURNING active_leaf_id
 """  # noqa: S608 — a constant of our own
 _TOUCH_ONLY = _TOUCH.format(leaf="active_leaf_id")
 _TOUCH_AND_SHOW = _TOUCH.format(leaf="%(leaf)s")
-_TOUCH_AND_FOLLOW = _TOUCH.format(
-    leaf="CASE WHEN active_leaf_id = %(expected)s THEN %(leaf)s ELSE active_leaf_id END"
+_TOUCH_AND_FOLLOW = (
+    _TOUCH.format(
+        leaf="CASE WHEN active_leaf_id = %(expected)s THEN %(leaf)s ELSE active_leaf_id END"
+    )
+    + "RETURNING active_leaf_id"
 )
 
 
 def touch(conversation_id: UUID) -> None:
     """Move the conversation to the top of its owner's list. Its last activity never goes back."""
-    sql.rows(_TOUCH_ONLY, {"conversation": conversation_id})
+    sql.run(_TOUCH_ONLY, {"conversation": conversation_id})
 
 
 def touch_and_show(conversation_id: UUID, leaf_id: UUID) -> None:
     """`touch` and `set_active_leaf` in one."""
-    sql.rows(_TOUCH_AND_SHOW, {"conversation": conversation_id, "leaf": leaf_id})
+    sql.run(_TOUCH_AND_SHOW, {"conversation": conversation_id, "leaf": leaf_id})
 
 
 def touch_and_follow(conversation_id: UUID, expected: UUID, new: UUID) -> UUID | None:

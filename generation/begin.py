@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -121,29 +121,35 @@ def _take_key(once: Once, run_id: uuid.UUID) -> None:
     if once.key is None:
         return
     now = timezone.now()
-    with connection.cursor() as cursor:
-        # An expired key is taken over; a fresh one wins. Two twins meet here: the second waits for
-        # the first to commit, then moves no row.
-        cursor.execute(
-            """
-            INSERT INTO generation_idempotencykey AS known
-                (user_id, key, body_digest, run_id, created)
-            VALUES (%s, %s, %s, %s, %s)
-            ON CONFLICT (user_id, key) DO UPDATE
-                SET body_digest = excluded.body_digest, run_id = excluded.run_id,
-                    created = excluded.created
-                WHERE known.created < %s
-            """,
-            [once.user.id, once.key, once.digest(), run_id, now, now - KEY_KEPT],
-        )
-        if cursor.rowcount != 1:
-            raise _TwinWasFaster
+    values = {
+        "user": once.user.id,
+        "key": once.key,
+        "digest": once.digest(),
+        "run": run_id,
+        "now": now,
+        "old": now - KEY_KEPT,
+    }
+    if not sql.rows(_TAKE_KEY, values):
+        raise _TwinWasFaster
+
+
+# An expired key is taken over; a fresh one wins. Two twins meet here: the second waits for the
+# first to commit, then moves no row.
+_TAKE_KEY = """
+INSERT INTO generation_idempotencykey AS known (user_id, key, body_digest, run_id, created)
+VALUES (%(user)s, %(key)s, %(digest)s, %(run)s, %(now)s)
+ON CONFLICT (user_id, key) DO UPDATE
+    SET body_digest = excluded.body_digest, run_id = excluded.run_id, created = excluded.created
+    WHERE known.created < %(old)s
+RETURNING 1
+"""
 
 
 # --- the transaction ------------------------------------------------------------------------------
 
 
 @transaction.atomic
+@sql.pipeline()
 def _save(once: Once, asked: str | None, choice: Choice, place: Callable[[], Place]) -> Run:
     run_id = new_id()
     _take_key(once, run_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -130,8 +130,14 @@ WHERE run.conversation_id = %(conversation)s AND {_IS_LIVE} ORDER BY run.id
 
 def live_runs_of(conversation_id: uuid.UUID) -> list[Run]:
     """The conversation's queued and running runs, oldest first."""
-    found = sql.rows(_LIVE_RUNS.format(sql.columns(Run, "run")), {"conversation": conversation_id})
-    return [sql.instance(Run, row) for row in found]
+    return live_runs_later(conversation_id)()
+
+
+def live_runs_later(conversation_id: uuid.UUID) -> Callable[[], list[Run]]:
+    """`live_runs_of` in a pipeline (accounts.sql)."""
+    statement = _LIVE_RUNS.format(sql.columns(Run, "run"))
+    asked = sql.later(statement, {"conversation": conversation_id})
+    return lambda: [sql.instance(Run, row) for row in asked()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +186,12 @@ def standing(conversation_id: uuid.UUID) -> Standing:
     return Standing(title, last_activity, leaf, revision, live)
 
 
-def refuse_live(conversation_id: uuid.UUID, message_id: uuid.UUID, param: str) -> None:
-    """Raise RunLive where the message is a reply that is still written, or is being answered.
+def refuse_live(live: Iterable[Run], message_id: uuid.UUID, param: str) -> None:
+    """Raise RunLive where the message is a reply that one of them writes, or is being answered.
 
     RunStopping, which is worth waiting for, where that reply has been asked to stop.
     """
-    for run in live_runs_of(conversation_id):
+    for run in live:
         if message_id in (run.reply_id, run.parent_id):
             raise live_error(run, param)
 
@@ -199,7 +205,13 @@ SELECT count(*) FROM (
 
 def count_live(user: User, most: int) -> int:
     """How many live runs the user has; counted up to `most`, whatever there is beyond it."""
-    return int(sql.rows(_LIVE_OF_USER, {"user": user.pk, "most": most})[0][0])
+    return count_live_later(user, most)()
+
+
+def count_live_later(user: User, most: int) -> Callable[[], int]:
+    """`count_live` in a pipeline (accounts.sql)."""
+    asked = sql.later(_LIVE_OF_USER, {"user": user.pk, "most": most})
+    return lambda: int(asked()[0][0])
 
 
 def live_error(run: Run, param: str) -> RunLive:

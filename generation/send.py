@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ from accounts.errors import NotFound
 from accounts.models import User
 from conversations import access, services
 from conversations.content import TextPart
-from conversations.models import Conversation
+from conversations.models import Conversation, Message
 from generation import runs
 from generation.begin import Once, Place, begin, known_run
 from generation.catalogue import choose
@@ -55,28 +55,41 @@ def send(user: User, request: SendRequest) -> Run:
 
 
 def _place(user: User, request: SendRequest) -> Place:
-    conversation = _conversation(user, request)
-    parent_id = _parent_id(user, conversation, request)
+    if request.conversation is None:
+        conversation, parent_id = services.create_conversation(user), None
+        if isinstance(request.parent_id, uuid.UUID):
+            raise InvalidParent(param="parent_id")
+    else:
+        conversation, parent_id = _parent(user, request, request.conversation)
     message = services.add_user_message(conversation, parent_id, request.parts)
     return Place(conversation, message.id)
 
 
-def _conversation(user: User, request: SendRequest) -> Conversation:
-    """The conversation, locked: two devices that send at once stand one after the other."""
-    if request.conversation is None:
-        return services.create_conversation(user)
-    return access.access_conversation(user, request.conversation, for_update=True)
+def _parent(
+    user: User, request: SendRequest, conversation_id: str
+) -> tuple[Conversation, uuid.UUID | None]:
+    """The conversation, locked, and the message below which it goes on; in one round trip.
+
+    Two devices that send at once stand one after the other at the lock. What comes behind it in the
+    pipeline begins when the lock is ours, and sees what the first one has written.
+    """
+    at = request.parent_id if isinstance(request.parent_id, uuid.UUID) else None
+    row_id = access.row_id("c", conversation_id)
+    entered = access.conversation_later(user, row_id, for_update=True)
+    live, found = runs.live_runs_later(row_id), access.message_later(user, row_id, at)
+    conversation = entered()
+    wanted = conversation.active_leaf_id if request.parent_id is ACTIVE_LEAF else at
+    return conversation, _parent_id(wanted, live, found)
 
 
-def _parent_id(user: User, conversation: Conversation, request: SendRequest) -> uuid.UUID | None:
-    wanted = request.parent_id
-    if isinstance(wanted, _LeafType):
-        wanted = conversation.active_leaf_id
+def _parent_id(
+    wanted: uuid.UUID | None, live: Callable[[], list[Run]], found: Callable[[], Message]
+) -> uuid.UUID | None:
     if wanted is None:
         return None
-    runs.refuse_live(conversation.id, wanted, "parent_id")
+    runs.refuse_live(live(), wanted, "parent_id")
     try:
-        parent = access.access_message(user, conversation, wanted)
+        parent = found()
     except NotFound:
         raise InvalidParent(param="parent_id") from None
     if parent.role != "assistant":
