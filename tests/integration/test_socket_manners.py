@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from channels.testing import WebsocketCommunicator
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from accounts.aio import in_database
+from chatproject.commands import web_module
 from generation.gateway import socket as room
 from generation.gateway.frame_rate import BURST, PER_S
 from generation.gateway.process import close_hub, hub
@@ -458,5 +458,5 @@ async def test_a_client_that_asks_and_never_reads(owner: Person) -> None:
 
 def test_the_frames_limit_stands_where_the_server_is_started() -> None:
     """uvicorn reads up to 16 MiB of one frame unless it is told not to."""
-    source = (Path(__file__).parents[2] / "chatproject" / "run.py").read_text()
-    assert f'"--ws-max-size", "{MAX_FRAME_BYTES}"' in source
+    words = web_module("127.0.0.1", 8000)
+    assert words[words.index("--ws-max-size") + 1] == str(MAX_FRAME_BYTES)
