@@ -119,7 +119,11 @@ class Connection:
             raise
         sock.setblocking(False)
         limit = receive_buffer_bytes or 2**16
-        return cls(*await asyncio.open_connection(sock=sock, limit=limit))
+        try:
+            return cls(*await asyncio.open_connection(sock=sock, limit=limit))
+        except BaseException:
+            sock.close()  # cancelled before a transport had it
+            raise
 
     def ask(self, method: str, url: str, headers: Headers, body: object = None) -> None:
         parts = urlsplit(url)

@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from tests.servers import close_server
+
 CHAT_PATH = "/v1/chat/completions"
 DONE = b"data: [DONE]\n\n"
 
@@ -170,7 +172,7 @@ class Upstream:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        self._server.close()
+        await close_server(self._server)
         for connection in tuple(self._open):
             await connection.end()
         await self._server.wait_closed()

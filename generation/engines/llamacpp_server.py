@@ -10,6 +10,7 @@ supervisor decides who ends when. Whatever hinders it is one line on stderr and 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import os
 import signal
@@ -130,8 +131,20 @@ def start(options: argparse.Namespace, api_key: str) -> Any:
     try:
         return xllamacpp.Server(_params(xllamacpp, options, api_key))
     except Exception as error:
+        _flush_log(xllamacpp)
         told = " ".join(str(error).split())[:200]
         raise Unusable(f"llama.cpp cannot serve {options.model.name}: {told}") from error
+
+
+def _flush_log(xllamacpp: ModuleType) -> None:
+    """Wait until llama.cpp has written its own lines, which a thread of its own does.
+
+    Otherwise they come after ours, which says what hinders, or in the middle of it. The wheel has
+    no Python name for it; these are the C++ names of `common_log_main` and `common_log_flush`.
+    """
+    library = ctypes.CDLL(xllamacpp.xllamacpp.__file__)
+    library._Z15common_log_mainv.restype = ctypes.c_void_p
+    library._Z16common_log_flushP10common_log(ctypes.c_void_p(library._Z15common_log_mainv()))
 
 
 def check_model(path: Path) -> None:

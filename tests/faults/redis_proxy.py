@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
+
+from tests.servers import close_server
 
 
 class RedisProxy:
@@ -65,7 +67,7 @@ class RedisProxy:
 
     async def _end(self) -> None:
         assert self._server is not None
-        self._server.close()
+        await close_server(self._server)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -74,23 +76,26 @@ class RedisProxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        try:
+            async with _closing(writer):
+                await self._pump(reader, writer)
+        finally:
+            self._tasks.discard(task)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, port = str(self._upstream.hostname), self._upstream.port or 6379
         redis_reader, redis_writer = await asyncio.open_connection(host, port)
-        pumps = [
-            asyncio.ensure_future(_copy(reader, redis_writer)),
-            asyncio.ensure_future(self._copy_replies(redis_reader, writer)),
-        ]
-        try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            for side in (writer, redis_writer):
-                side.transport.abort()
-                with contextlib.suppress(ConnectionError):
-                    await side.wait_closed()
-            self._tasks.discard(task)
+        async with _closing(redis_writer):
+            pumps = [
+                asyncio.ensure_future(_copy(reader, redis_writer)),
+                asyncio.ensure_future(self._copy_replies(redis_reader, writer)),
+            ]
+            try:
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for pump in pumps:
+                    pump.cancel()
+                await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _copy_replies(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -108,6 +113,16 @@ class RedisProxy:
         self.passed += not lost
         self.dropped += lost
         return lost
+
+
+@contextlib.asynccontextmanager
+async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        writer.transport.abort()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

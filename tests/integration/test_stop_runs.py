@@ -26,10 +26,10 @@ from tests.stack import Person, Stack, directive, wait_for
 SLOTS = 8
 BOUND_MS = 20_000
 """What a busy test machine is allowed for one stop: far less than an answer here would take."""
-SOON_MS = 1_500
-"""What the best of five must keep: the way to the engine, without the machine's other business."""
 AIM_MS = 250
-"""What a machine without other business keeps: then no further try is needed."""
+"""What the best of some tries must keep: the way to the engine, without the machine's other
+business."""
+TRIES = 20
 
 
 @pytest.fixture
@@ -135,10 +135,10 @@ async def test_stop_at_token_20(stack: Stack, ada: Person) -> None:
     _assert_goes_on(stack, ada, phone, content)
 
 
-async def test_a_stop_reaches_the_engine_and_is_answered_soon(stack: Stack, ada: Person) -> None:
-    """Of five tries one was not held up: the engine let go at once, and 200 told of the end."""
+async def test_a_stop_reaches_the_engine_within_250_ms(stack: Stack, ada: Person) -> None:
+    """Of many tries one was not held up: the engine let go at once, and 200 told of the end."""
     best_ms, statuses = BOUND_MS * 1.0, set()
-    for _ in range(5):
+    for _ in range(TRIES):
         _, took_ms, status = await _stopped_while_streaming(
             stack, ada, directive(tokens=5, ttft_s=600), lambda p: p.start
         )
@@ -147,7 +147,7 @@ async def test_a_stop_reaches_the_engine_and_is_answered_soon(stack: Stack, ada:
         if best_ms < AIM_MS and 200 in statuses:
             break
     print(f"best stop: engine closed after {best_ms:.0f} ms")
-    assert best_ms < SOON_MS
+    assert best_ms < AIM_MS
     assert 200 in statuses
 
 

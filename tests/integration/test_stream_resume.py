@@ -43,8 +43,10 @@ PIECES = [
     "\ufeff\u200e\u202e",
     "  end  ",
 ]
-MANY = 3
-"""More events than these: one for each piece, or fewer where the machine was busy meanwhile."""
+MANY = 15
+"""More events than these: one for each piece, more or less."""
+TRIES = 5
+"""A machine that is busy meanwhile makes one event of several pieces: then another answer."""
 ANSWER = "".join(PIECES).encode("utf-16", "surrogatepass").decode("utf-16")
 
 
@@ -56,9 +58,12 @@ def urls(stack: Stack) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def finished(stack: Stack, urls: tuple[str, str]) -> dict[str, Any]:
     """The `start` of a run that has ended a moment ago, many events long."""
-    phone = Phone(stack.people["ada"].headers)
-    asyncio.run(phone.send(urls[0], directive(pieces=PIECES, tokens_per_s=16)))
-    assert phone.text == ANSWER
+    for _ in range(TRIES):
+        phone = Phone(stack.people["ada"].headers)
+        asyncio.run(phone.send(urls[0], directive(pieces=PIECES, tokens_per_s=16)))
+        assert phone.text == ANSWER
+        if len(phone.seqs) > MANY:
+            break
     assert len(phone.seqs) > MANY
     _keep_log(stack, phone.run)
     return {**phone.start, "events": len(phone.seqs), "last_seq": phone.cursor}
@@ -71,16 +76,23 @@ def _phone(stack: Stack, run: dict[str, Any]) -> Phone:
 async def test_dropping_after_every_event_of_a_live_answer(
     stack: Stack, urls: tuple[str, str]
 ) -> None:
+    for _ in range(TRIES):
+        if len((await _dropped_after_every_event(stack, urls)).seqs) > MANY:
+            return
+    raise AssertionError(f"never more than {MANY} events")
+
+
+async def _dropped_after_every_event(stack: Stack, urls: tuple[str, str]) -> Phone:
     phone = Phone(stack.people["ada"].headers)
     await phone.send(urls[0], directive(pieces=PIECES, tokens_per_s=16), events=1)
     assert [frame.name for frame in phone.frames] == ["start"]
     await phone.follow(urls[1], urls[0], events=1)
     assert phone.text.encode() == ANSWER.encode()
     assert stored_reply(urls[0], phone.headers, phone.start) == ANSWER
-    assert len(phone.seqs) > MANY
     assert phone.done is not None
     assert phone.done["finish"] == "stop"
     assert phone.done["usage"]["output_tokens"] == len([p for p in PIECES if p != "\ud83d"])
+    return phone
 
 
 async def test_dropping_once_after_each_event(

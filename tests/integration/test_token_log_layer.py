@@ -25,6 +25,7 @@ from tests.integration.token_log_room import (  # noqa: F401  # fixtures
     until,
     valkey_fixture,
 )
+from tests.servers import close_server
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +182,7 @@ class Proxy:
         return port
 
     async def aclose(self) -> None:
-        self._server.close()
+        await close_server(self._server)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
