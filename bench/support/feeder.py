@@ -17,6 +17,7 @@ import uvloop
 from bench.support.peer import serve
 from generation.token_log import Flusher, RecheckReply, RunWriter, TokenLog, async_client
 from generation.token_log.layer import TokenChannelLayer
+from generation.token_log.limits import FLUSH_S
 
 OPENERS: Final = 64
 STEP_S: Final = 0.010
@@ -29,7 +30,9 @@ class Feeder:
     def __init__(self) -> None:
         redis = async_client(os.environ["REDIS_URL"])
         layer = TokenChannelLayer(hosts=[os.environ["REDIS_URL"]], prefix="tokens")
-        self._flusher = Flusher(TokenLog(redis), layer.publish_many)
+        # As often as a worker with few runs: what a web process can take is to be seen, not how
+        # much a busy worker spares it.
+        self._flusher = Flusher(TokenLog(redis), layer.publish_many, longest_flush_s=FLUSH_S)
         self._writers: list[RunWriter] = []
         self._words = itertools.count(1)
         self._feeding: asyncio.Task[None] | None = None

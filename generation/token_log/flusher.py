@@ -1,9 +1,10 @@
 """One flusher per worker process: every run's appends in one pipeline, one push per gateway.
 
-Every 40 ms (at once for a first text, a notice or an end) it sends what all runs have to say as
-ONE pipeline, and then what is new as one payload per watching gateway, in one pipeline too. So
-round trips grow with workers and gateways, not with text. The replies renew leases and bring what
-readers asked for.
+Every 40 ms it sends what all runs have to say as ONE pipeline, and then what is new as one payload
+per watching gateway, in one pipeline too. So round trips grow with workers and gateways, not with
+text. The replies renew leases and bring what readers asked for. A first text, a notice or an end
+goes at once, and alone. Where so many runs flow that a flush takes long, ticks lie further apart,
+up to 120 ms: a few tokens then share an append, a push and a write to their client.
 
 While Redis is away nothing is dropped: numbered batches are sent again as they are, later text
 piles up behind them (at most one answer per run). What Redis lost is opened again with a
@@ -16,7 +17,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from redis.exceptions import RedisError
@@ -26,7 +27,13 @@ from generation.token_log import push
 from generation.token_log.buffer import RunBuffer
 from generation.token_log.commands import AppendReply, Batch, Code, OpenReply
 from generation.token_log.errors import Fenced, LogClosed
-from generation.token_log.limits import FLUSH_S, HEARTBEAT_S, RENEWAL_S
+from generation.token_log.limits import (
+    FLUSH_REST,
+    FLUSH_S,
+    HEARTBEAT_S,
+    LONGEST_FLUSH_S,
+    RENEWAL_S,
+)
 from generation.token_log.log import TokenLog
 from generation.token_log.tasks import end_task, raise_if_cancelled
 from generation.token_log.writer import Recheck, RunWriter
@@ -45,6 +52,11 @@ PUBLISH_TIMEOUT_S: Final = 1.0
 """A push is a hint: it must not hold up the appends that renew leases."""
 
 
+def tick_s(took_s: float, shortest_s: float = FLUSH_S, longest_s: float = LONGEST_FLUSH_S) -> float:
+    """How long from one tick to the next, in seconds, where a flush of all runs takes `took_s`."""
+    return max(shortest_s, min(FLUSH_REST * took_s, longest_s))
+
+
 class Flusher:
     """Writes the logs of all runs of one worker. `publish` is TokenChannelLayer.publish_many.
 
@@ -57,6 +69,7 @@ class Flusher:
         publish: Publish,
         *,
         flush_s: float = FLUSH_S,
+        longest_flush_s: float = LONGEST_FLUSH_S,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         self.away_since_s: float | None = None
@@ -64,9 +77,11 @@ class Flusher:
         self._log = log
         self._publish = publish
         self._flush_s = flush_s
+        self._longest_flush_s = longest_flush_s
         self._heartbeat_s = heartbeat_s
         self._writers: dict[str, RunWriter] = {}
         self._kicked = asyncio.Event()
+        self._urgent: set[RunWriter] = set()
         self._failures = 0
         self._not_before_s = 0.0
         self._flushing = asyncio.Lock()
@@ -132,15 +147,22 @@ class Flusher:
         """Flushes until cancelled, or until aclose()."""
         self._runner = asyncio.current_task()
         loop = asyncio.get_running_loop()
+        next_tick_s = loop.time()
         while True:
-            next_tick_s = loop.time() + self._flush_s
+            began_s = loop.time()
+            # After a failure too: what waits then is what the failed flush had to say.
+            is_tick = began_s >= next_tick_s or self._failures > 0
             try:
-                await self.flush_once()
+                await self.flush_once(urgent_only=not is_tick)
             except Exception:
                 # Whatever it was, other runs' text waits behind it.
                 logger.exception("token log flush failed", extra={"action": "flush_failed"})
                 self._went_away()
             raise_if_cancelled()
+            if is_tick:
+                next_tick_s = began_s + tick_s(
+                    loop.time() - began_s, self._flush_s, self._longest_flush_s
+                )
             await self._until(next_tick_s)
 
     async def aclose(self, timeout_s: float = 5.0) -> None:
@@ -161,11 +183,13 @@ class Flusher:
 
     # What writers ask.
 
-    def kick(self) -> None:
-        """Flush now instead of with the next tick."""
+    def kick(self, writer: RunWriter) -> None:
+        """Flush this run now instead of with the next tick."""
+        self._urgent.add(writer)
         self._kicked.set()
 
     def detach(self, writer: RunWriter) -> None:
+        self._urgent.discard(writer)
         if self._writers.get(writer.run) is writer:
             del self._writers[writer.run]
 
@@ -181,11 +205,12 @@ class Flusher:
 
     # The flush.
 
-    async def flush_once(self) -> None:
+    async def flush_once(self, urgent_only: bool = False) -> None:
         """One pipeline with what is due now, then one push per gateway with what is new."""
         async with self._flushing:
             self._kicked.clear()
-            due = list(self._batches())
+            urgent, self._urgent = self._urgent, set()
+            due = list(self._batches(urgent if urgent_only else self._writers.values()))
             if not due:
                 return
             try:
@@ -202,21 +227,21 @@ class Flusher:
                 [(channel, p) for channel in news for p in push.pack_entries(news[channel])]
             )
 
-    def _due(self) -> list[RunWriter]:
+    def _due(self, asked: Iterable[RunWriter]) -> list[RunWriter]:
         now_s = asyncio.get_running_loop().time()
         if now_s < self._not_before_s:
             return []
         return [
             writer
-            for writer in self._writers.values()
+            for writer in asked
             if not (writer.reopening or writer.lost)
             and now_s >= writer.not_before_s
             and (not writer.buffer.idle or now_s >= writer.next_heartbeat_s)
         ]
 
-    def _batches(self) -> Iterator[tuple[RunWriter, Batch]]:
+    def _batches(self, asked: Iterable[RunWriter]) -> Iterator[tuple[RunWriter, Batch]]:
         now_s = asyncio.get_running_loop().time()
-        for writer in self._due():
+        for writer in self._due(asked):
             buffer = writer.buffer
             try:
                 events = buffer.next_events()
@@ -254,7 +279,7 @@ class Flusher:
             writer.stop_requested.set()
         if reply.resync and not writer.buffer.sealed:
             writer.buffer.want_snapshot()
-            self.kick()
+            self.kick(writer)
         writer.settle()
         if writer.buffer.ended and writer.buffer.idle:
             writer.close()
@@ -353,7 +378,7 @@ class Flusher:
         if reply.stop:
             writer.stop_requested.set()
         writer.settle()
-        self.kick()
+        self.kick(writer)
 
     # Small things.
 

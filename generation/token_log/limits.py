@@ -18,7 +18,15 @@ UNSEEN_MS: Final = 25_000
 """A gateway that has not renewed its watching for this long is gone (it renews every 10 s)."""
 
 FLUSH_S: Final = 0.040
-"""The flusher's tick."""
+"""The flusher's tick, where flushing is quick."""
+
+FLUSH_REST: Final = 16
+"""A tick lasts so many times as long as its flush took, so that flushing takes a sixteenth of the
+worker's time. What a flush costs Redis, web processes and clients, for each run that flows, whether
+it brings one token or four, is twice as much again."""
+
+LONGEST_FLUSH_S: Final = 0.120
+"""The longest tick: eight times a second still reads as a flow."""
 
 RENEWAL_S: Final = 0.5
 """How often appends renew the lease and ask who watches while text flows; within HEARTBEAT_S, so

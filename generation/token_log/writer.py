@@ -26,7 +26,7 @@ Recheck = Callable[[], Awaitable[RecheckReply]]
 class Sender(Protocol):
     """What a writer asks of its flusher."""
 
-    def kick(self) -> None: ...
+    def kick(self, writer: RunWriter) -> None: ...
     def detach(self, writer: RunWriter) -> None: ...
     async def tell_gone(self, writer: RunWriter) -> None: ...
     async def expire_lease(self, writer: RunWriter) -> None: ...
@@ -94,7 +94,7 @@ class RunWriter:
         self.buffer.add_text(text)
         if text and not self._has_text:
             self._has_text = True
-            self._sender.kick()
+            self._sender.kick(self)
 
     def event(self, name: str, payload: Mapping[str, object], urgent: bool = True) -> None:
         """A `notice`, an `error` or a `retract`; urgent ones are flushed at once.
@@ -104,7 +104,7 @@ class RunWriter:
         self._check()
         self.buffer.add_event(name, encode_data(payload))
         if urgent:
-            self._sender.kick()
+            self._sender.kick(self)
 
     def begin_anew(self) -> None:
         """Drop the text so far: the answer is written again from its beginning."""
@@ -119,7 +119,7 @@ class RunWriter:
             return
         future = asyncio.get_running_loop().create_future()
         self._waiters.append((self.buffer.given, future))
-        self._sender.kick()
+        self._sender.kick(self)
         await future
 
     async def text_done(self, timeout_s: float | None = None) -> int:

@@ -23,6 +23,8 @@ from generation.token_log import (
 )
 from generation.token_log.clients import exchange
 from generation.token_log.commands import meta_key
+from generation.token_log.flusher import tick_s
+from generation.token_log.limits import FLUSH_REST, FLUSH_S, LONGEST_FLUSH_S
 from tests.integration.token_log_room import (  # noqa: F401  # fixtures
     NEVER_S,
     START,
@@ -155,6 +157,29 @@ async def test_first_text_and_urgent_events_do_not_wait_for_the_tick(
     await writer.flush()
     assert writer.buffer.confirmed_seq == 4
     await slow.aclose()
+
+
+async def test_what_is_urgent_in_one_run_takes_no_other_run_along(
+    log: TokenLog, database: Database, pushes: Pushes
+) -> None:
+    slow = Flusher(log, pushes.publish_many, flush_s=NEVER_S, heartbeat_s=NEVER_S)
+    slow.start()
+    flowing, new = [await writer_of(slow, log, database) for _ in range(2)]
+    flowing.text("first")
+    await flowing.flush()
+    flowing.text("second")
+    new.text("first")
+    await until(lambda: new.buffer.confirmed_seq == 2)
+    assert flowing.buffer.confirmed_seq == 2
+    await slow.aclose()
+    assert flowing.buffer.confirmed_seq == 3, "an end flushes everything"
+
+
+def test_ticks_lie_further_apart_where_flushes_take_long() -> None:
+    assert tick_s(0.001) == FLUSH_S
+    assert tick_s(0.005) == pytest.approx(FLUSH_REST * 0.005)
+    assert tick_s(5.0) == LONGEST_FLUSH_S, "a Redis that froze must not slow what follows"
+    assert tick_s(5.0, NEVER_S) == NEVER_S
 
 
 async def test_done_has_the_seq_told_before_the_finish(
