@@ -38,7 +38,7 @@ class TicketAMQP(AMQP):
 
 
 class TicketChannel(redis.Channel):
-    """A channel that tells its messages who took them.
+    """A channel that tells its messages who took them, and publishes with one client.
 
     Celery acknowledges every message. One whose consumer wants no acknowledgements passes over
     that, if it knows its consumer; those of kombu's Redis transport do not.
@@ -47,6 +47,20 @@ class TicketChannel(redis.Channel):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.no_ack_consumers: set[str] = set()
+        self._publisher: Any = None
+
+    def _create_client(self, asynchronous: bool = False) -> Any:
+        if asynchronous:
+            return self._new_client(asynchronous=True)
+        # Kombu makes one for each message, which takes longer than sending it. A channel that was
+        # disconnected has a new pool.
+        if self._publisher is None or self._publisher.connection_pool is not self.pool:
+            self._publisher = self._new_client(asynchronous=False)
+        return self._publisher
+
+    def _new_client(self, asynchronous: bool) -> Any:
+        base: Any = super()  # kombu has no types
+        return base._create_client(asynchronous)
 
     def basic_consume(
         self, queue: str, no_ack: bool, callback: Any, consumer_tag: str | None, **kwargs: Any
