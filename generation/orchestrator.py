@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import uuid
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -29,7 +31,8 @@ from generation.engines import EngineError, Piece, Usage
 from generation.engines.errors import EngineCutOff, EngineRejected
 from generation.engines.protocol import GenerateRequest
 from generation.payloads import error_payload
-from generation.prompts.build import PromptTooLong, build_prompt
+from generation.prompts.build import PromptTooLong, build_prompt, read_turns
+from generation.prompts.packing import Turn
 from generation.run_state import Finish
 from generation.runs import Claim, Outcome
 from generation.scheduler import QueueEntry
@@ -65,31 +68,40 @@ class Ending:
     usage: Usage | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A run that is ours, and the turns of its prompt where they could be read with it."""
+
+    claim: Claim
+    turns: Sequence[Turn] | None
+
+
 async def work_one(context: WorkerContext) -> bool:
     """Claim one run and own it to its end. False when nothing waits."""
-    claim = await _claim_next(context)
-    if claim is None:
+    claimed = await _claim_next(context)
+    if claimed is None:
         return False
-    log.info("%s claimed", claim.run, extra={"action": "run_claimed", "run": claim.run})
-    await Orchestration(context, claim).work()
+    run = claimed.claim.run
+    log.info("%s claimed", run, extra={"action": "run_claimed", "run": run})
+    await Orchestration(context, claimed).work()
     return True
 
 
-async def _claim_next(context: WorkerContext) -> Claim | None:
+async def _claim_next(context: WorkerContext) -> Claimed | None:
     """Pop until a run is ours; a run that was stopped or claimed meanwhile is passed over."""
     while True:
         popped = await context.scheduler.pop(context.pool, context.replica)
         if popped.entry is None:
             return None
-        claim = await _claim(context, popped.entry)
-        if claim is not None:
-            return claim
+        claimed = await _claim(context, popped.entry)
+        if claimed is not None:
+            return claimed
 
 
-async def _claim(context: WorkerContext, entry: QueueEntry) -> Claim | None:
+async def _claim(context: WorkerContext, entry: QueueEntry) -> Claimed | None:
     try:
         return await in_database(
-            runs.claim, parse_id("g", entry.run), context.replica, pool=context.pool
+            _claim_and_read, parse_id("g", entry.run), context.replica, context.pool
         )
     except DjangoDatabaseError:
         with contextlib.suppress(RedisError):
@@ -97,12 +109,26 @@ async def _claim(context: WorkerContext, entry: QueueEntry) -> Claim | None:
         raise
 
 
+def _claim_and_read(run_id: uuid.UUID, replica: str, pool: str) -> Claimed | None:
+    """Both in one turn of a thread: from a ticket to the engine, every change of hands counts."""
+    claim = runs.claim(run_id, replica, pool=pool)
+    if claim is None:
+        return None
+    try:
+        return Claimed(claim, read_turns(claim))
+    except Exception:
+        # The claim stands. They are read again where whatever hinders it ends the run.
+        log.debug("the path of %s was not read with its claim", claim.run, exc_info=True)
+        return Claimed(claim, None)
+
+
 class Orchestration:
     """One run in one worker, under one epoch."""
 
-    def __init__(self, context: WorkerContext, claim: Claim) -> None:
+    def __init__(self, context: WorkerContext, claimed: Claimed) -> None:
         self._context = context
-        self._claim = claim
+        self._claim = claimed.claim
+        self._turns = claimed.turns
         self._first_text_at: datetime | None = None
         self._output_tokens = 0
 
@@ -192,7 +218,8 @@ class Orchestration:
             return Ending("error", "engine_failed")
 
     async def _stream(self, writer: RunWriter) -> Ending:
-        prompt = await build_prompt(self._claim, self._context.engine)
+        turns, self._turns = self._turns, None  # a long path is not kept through the answer
+        prompt = await build_prompt(self._claim, self._context.engine, turns)
         if self._claim.partial and not prompt.partial:
             writer.begin_anew()
         request = GenerateRequest(

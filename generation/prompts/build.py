@@ -36,19 +36,20 @@ class Prompt:
     partial: str = ""
 
 
-async def build_prompt(claim: Claim, engine: Engine) -> Prompt:
+async def build_prompt(claim: Claim, engine: Engine, turns: Sequence[Turn] | None = None) -> Prompt:
     """The prompt of this run, counted with the model's own tokenizer.
 
-    Raises PromptTooLong; the engine's errors pass through.
+    `turns`: what `read_turns` gave, where the caller has them already. Raises PromptTooLong; the
+    engine's errors pass through.
     """
     if claim.context_tokens is None:
         raise LookupError(f"the model {claim.model} is gone")
     context_tokens = claim.context_tokens
-    turns = await in_database(_load, claim)
+    turns = await in_database(read_turns, claim) if turns is None else turns
     answer_tokens = min(claim.answer_tokens, context_tokens // 2)
     partial = claim.partial if engine.can_continue else ""
     begun = (ChatMessage("assistant", partial),) if partial else ()
-    turns = _drop_hopeless(turns, context_tokens)
+    turns = _drop_hopeless(list(turns), context_tokens)
     while True:
         messages = _messages(turns)
         room = context_tokens - await engine.count_tokens(messages + begun)
@@ -62,7 +63,8 @@ async def build_prompt(claim: Claim, engine: Engine) -> Prompt:
             raise PromptTooLong
 
 
-def _load(claim: Claim) -> list[Turn]:
+def read_turns(claim: Claim) -> list[Turn]:
+    """The path that ends at the run's user message. One query."""
     path = selectors.path_messages(claim.conversation_id, claim.parent_id, limit=MAX_TURNS)
     turns = [
         Turn("user" if message.role == "user" else "assistant", message.text) for message in path
