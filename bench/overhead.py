@@ -27,9 +27,12 @@ POOL: Final = "sim"
 ANSWER_TOKENS: Final = 400
 """What `cpu_ms_per_answer` is for, whatever --tokens says."""
 TTFT_MS: Final = 200
+SAID: Final = "Tell me more."
 WARM_UP: Final = 8
 WARM_UP_S: Final = 3.0
 ENGINE_S: Final = 5.0
+RAMP_S: Final = 3.0
+"""Over how long all people begin."""
 TARGETS: Final = {
     "ttft_added_p50_ms": Target(25),
     "ttft_added_p95_ms": Target(60),
@@ -76,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         services.set_up_django()
         tokens = make_people(options.streams)
         bench.say("starting a web process and a GPU worker")
-        web, worker = services.start_web(), services.start_worker(POOL, options.streams + 8)
+        web, worker = services.start_web_and_worker(POOL, options.streams + 8)
         pids = {
             "web": web.pid,
             "worker": worker.pid,
@@ -117,22 +120,32 @@ def _measure(
     """CPU seconds by process, and for how many answers of ANSWER_TOKENS they were."""
     options = bench.options
     answer_s = TTFT_MS / 1000 + options.tokens / options.pace
-    bench.say(f"{len(tokens)} people begin to talk, over {answer_s:.0f} s")
-    load.ask("chat", port=port, tokens=tokens, content="Tell me more.", over_s=answer_s)
-    time.sleep(answer_s + 0.5)
+    bench.say(f"{len(tokens)} people begin to talk")
+    first = [_first(options, answer_s, user) for user in range(len(tokens))]
+    load.ask("chat", port=port, tokens=tokens, content=SAID, over_s=RAMP_S, first=first)
+    time.sleep(RAMP_S + 0.5)
     # A whole number of answers: as many sends and ends as in any other such time.
     window_s = answer_s * (options.answers or (1 if bench.quick else 4))
     bench.say(f"measuring {window_s:.0f} s")
     meter, before = CpuMeter(pids), load.ask("seen")
     time.sleep(window_s)
     used_s, after = meter.lap(), load.ask("seen")
-    time.sleep(HUNG_S)  # by then the last ones have begun to answer too, or have failed
+    while (now := load.ask("seen"))["waits_since_s"] <= after["at_s"] >= now["at_s"] - HUNG_S:
+        time.sleep(0.2)  # until the last ones have begun to answer too, or have failed
     answers = load.ask("hush")["answers"]
     _note_times(bench, answers, before["at_s"], after["at_s"])
     wall_s = after["at_s"] - before["at_s"]
     bench.figures["cores"] = round(sum(used_s.values()) / wall_s, 2)
     bench.figures["load_cores"] = round((after["cpu_s"] - before["cpu_s"]) / wall_s, 2)
     return used_s, (after["words"] - before["words"]) / ANSWER_TOKENS
+
+
+def _first(options: Any, answer_s: float, user: int) -> str:
+    """What a person says first: answers of such lengths that their ends, and with them all later
+    sends, are as far apart from each other as if everybody had been talking for long."""
+    share = user / options.streams
+    took_s = RAMP_S + (answer_s - RAMP_S) * share - TTFT_MS / 1000
+    return f'{SAID} [[sim {{"tokens": {max(1, round(took_s * options.pace))}}}]]'
 
 
 def _engine_s_per_token(bench: Bench, engine: Peer) -> float:

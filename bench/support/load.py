@@ -14,6 +14,7 @@ what it measures (`cpu_s` in its answers says how much).
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import time
 from dataclasses import asdict, dataclass
@@ -197,20 +198,32 @@ class Load:
     # --- people who talk --------------------------------------------------------------------------
 
     async def chat(
-        self, port: int, tokens: list[str], content: str, over_s: float
+        self,
+        port: int,
+        tokens: list[str],
+        content: str,
+        over_s: float,
+        first: list[str] | None = None,
     ) -> dict[str, Any]:
-        """One user for each API token; their first sends are spread over `over_s`."""
+        """One user for each API token; their first sends are spread over `over_s`.
+
+        `first`: what each of them says first, instead of `content`.
+        """
         self._answers = []
         self._chats = [
-            asyncio.create_task(self._talk(port, user, token, content, over_s * user / len(tokens)))
-            for user, token in enumerate(tokens)
+            asyncio.create_task(
+                self._talk(port, user, token, [one, content], over_s * user / len(tokens))
+            )
+            for user, (token, one) in enumerate(
+                zip(tokens, first or [content] * len(tokens), strict=True)
+            )
         ]
         return {}
 
-    async def _talk(self, port: int, user: int, token: str, content: str, wait_s: float) -> None:
+    async def _talk(self, port: int, user: int, token: str, says: list[str], wait_s: float) -> None:
         await asyncio.sleep(wait_s)
         conversation = "new"
-        while True:
+        for content in itertools.chain(says, itertools.repeat(says[-1])):
             path = f"/v1/conversations/{conversation}/messages"
             answer = Answer(user, time.monotonic())
             stream = await connect(port, post(path, token, {"content": content}).encode())
@@ -222,8 +235,15 @@ class Load:
                 await asyncio.sleep(0.5)
 
     async def seen(self) -> dict[str, Any]:
-        words = sum(stream.words for _, stream in self._answers)
-        return {"words": words, "at_s": time.monotonic(), "cpu_s": time.process_time()}
+        """`waits_since_s`: when the longest of those who still wait for a first token has sent."""
+        now_s = time.monotonic()
+        waiting = [answer.sent_s for answer, stream in self._answers if not stream.first_s]
+        return {
+            "words": sum(stream.words for _, stream in self._answers),
+            "waits_since_s": min(waiting, default=now_s),
+            "at_s": now_s,
+            "cpu_s": time.process_time(),
+        }
 
     async def hush(self) -> dict[str, Any]:
         for task in self._chats:

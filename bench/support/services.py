@@ -164,12 +164,22 @@ class Services:
 
     def start_web(self, application: str = APPLICATION, probe: str = "/readyz") -> Web:
         """A web process as production runs it; it answers when this returns."""
+        web = self._spawn_web(application)
+        web.wait_until(lambda: _answers(web.port, probe), "an answer")
+        return web
+
+    def start_web_and_worker(self, pool: str, slots: int) -> tuple[Web, Process]:
+        """`start_web` and `start_worker` side by side: most of both is waiting for imports."""
+        web, worker = self._spawn_web(APPLICATION), self._spawn_worker(pool, slots, CELERY_APP)
+        web.wait_until(lambda: _answers(web.port, "/readyz"), "an answer")
+        worker.wait_until(lambda: self._serves(_replica(pool)), "a healthy replica")
+        return web, worker
+
+    def _spawn_web(self, application: str) -> Web:
         port = free_port()
         log, popen = self._spawn(f"web-{port}", web_module("127.0.0.1", port, application))
         processes.raise_file_limit(popen.pid)
-        web = Web(f"web process {port}", popen, log, port)
-        web.wait_until(lambda: _answers(port, probe), "an answer")
-        return web
+        return Web(f"web process {port}", popen, log, port)
 
     def start_granian(self) -> Web:
         """A web process under granian, where that is installed: another ASGI server to compare."""
@@ -186,12 +196,15 @@ class Services:
         self, pool: str, slots: int, patience_s: float = PATIENCE_S, app: str = CELERY_APP
     ) -> Process:
         """A GPU worker; its engine is healthy when this returns."""
-        replica = f"{pool}-1"
+        worker = self._spawn_worker(pool, slots, app)
+        worker.wait_until(lambda: self._serves(_replica(pool)), "a healthy replica", patience_s)
+        return worker
+
+    def _spawn_worker(self, pool: str, slots: int, app: str) -> Process:
+        replica = _replica(pool)
         module = gpu_worker_module(pool, slots, f"gpu-{replica}", app)
         log, popen = self._spawn(f"worker-{pool}", module, gpu_worker_environment(pool, replica))
-        worker = Process(f"worker of {pool}", popen, log)
-        worker.wait_until(lambda: self._serves(replica), "a healthy replica", patience_s)
-        return worker
+        return Process(f"worker of {pool}", popen, log)
 
     def start_llamacpp(self, slots: int, context_tokens: int) -> Engine:
         """The embedded engine with the demo model, which is fetched as `make run` fetches it.
@@ -239,6 +252,10 @@ class Services:
         query = "SELECT 1 FROM generation_replica WHERE name = %s AND healthy"
         with psycopg.connect(self.env["DATABASE_URL"]) as connection:
             return connection.execute(query, [replica]).fetchone() is not None
+
+
+def _replica(pool: str) -> str:
+    return f"{pool}-1"
 
 
 def _end(popen: subprocess.Popen[bytes]) -> None:
