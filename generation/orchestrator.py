@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import uuid
-from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -31,7 +29,7 @@ from generation.engines import EngineError, Piece, Usage
 from generation.engines.errors import EngineCutOff, EngineRejected
 from generation.engines.protocol import GenerateRequest
 from generation.payloads import error_payload
-from generation.prompts.build import PromptTooLong, build_prompt, read_turns
+from generation.prompts.build import Prompt, PromptTooLong, build_prompt, read_turns
 from generation.prompts.packing import Turn
 from generation.run_state import Finish
 from generation.runs import Claim, Outcome
@@ -68,40 +66,31 @@ class Ending:
     usage: Usage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A run that is ours, and the turns of its prompt where they could be read with it."""
-
-    claim: Claim
-    turns: Sequence[Turn] | None
-
-
 async def work_one(context: WorkerContext) -> bool:
     """Claim one run and own it to its end. False when nothing waits."""
-    claimed = await _claim_next(context)
-    if claimed is None:
+    claim = await _claim_next(context)
+    if claim is None:
         return False
-    run = claimed.claim.run
-    log.info("%s claimed", run, extra={"action": "run_claimed", "run": run})
-    await Orchestration(context, claimed).work()
+    log.info("%s claimed", claim.run, extra={"action": "run_claimed", "run": claim.run})
+    await Orchestration(context, claim).work()
     return True
 
 
-async def _claim_next(context: WorkerContext) -> Claimed | None:
+async def _claim_next(context: WorkerContext) -> Claim | None:
     """Pop until a run is ours; a run that was stopped or claimed meanwhile is passed over."""
     while True:
         popped = await context.scheduler.pop(context.pool, context.replica)
         if popped.entry is None:
             return None
-        claimed = await _claim(context, popped.entry)
-        if claimed is not None:
-            return claimed
+        claim = await _claim(context, popped.entry)
+        if claim is not None:
+            return claim
 
 
-async def _claim(context: WorkerContext, entry: QueueEntry) -> Claimed | None:
+async def _claim(context: WorkerContext, entry: QueueEntry) -> Claim | None:
     try:
         return await in_database(
-            _claim_and_read, parse_id("g", entry.run), context.replica, context.pool
+            runs.claim, parse_id("g", entry.run), context.replica, pool=context.pool
         )
     except DjangoDatabaseError:
         with contextlib.suppress(RedisError):
@@ -109,31 +98,22 @@ async def _claim(context: WorkerContext, entry: QueueEntry) -> Claimed | None:
         raise
 
 
-def _claim_and_read(run_id: uuid.UUID, replica: str, pool: str) -> Claimed | None:
-    """Both in one turn of a thread: from a ticket to the engine, every change of hands counts."""
-    claim = runs.claim(run_id, replica, pool=pool)
-    if claim is None:
-        return None
-    try:
-        return Claimed(claim, read_turns(claim))
-    except Exception:
-        # The claim stands. They are read again where whatever hinders it ends the run.
-        log.debug("the path of %s was not read with its claim", claim.run, exc_info=True)
-        return Claimed(claim, None)
-
-
 class Orchestration:
     """One run in one worker, under one epoch."""
 
-    def __init__(self, context: WorkerContext, claimed: Claimed) -> None:
+    def __init__(self, context: WorkerContext, claim: Claim) -> None:
         self._context = context
-        self._claim = claimed.claim
-        self._turns = claimed.turns
+        self._claim = claim
+        self._reading: asyncio.Task[list[Turn]] | None = None
         self._first_text_at: datetime | None = None
         self._output_tokens = 0
 
     async def work(self) -> None:
         """Write the answer and end the run. Returns quietly when somebody else owns it by now."""
+        # While the log is opened. Not before: a run whose lease nobody holds is taken for dead.
+        self._reading = asyncio.create_task(in_database(read_turns, self._claim))
+        # Nobody may come to ask what hindered it: a stop, another owner.
+        self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             writer = await self._open()
             try:
@@ -147,6 +127,9 @@ class Orchestration:
                 self._claim.run,
                 extra={"action": "run_fenced", "run": self._claim.run},
             )
+        finally:
+            if self._reading is not None:
+                self._reading.cancel()
 
     async def _open(self) -> RunWriter:
         writer = await self._context.flusher.open(
@@ -218,8 +201,7 @@ class Orchestration:
             return Ending("error", "engine_failed")
 
     async def _stream(self, writer: RunWriter) -> Ending:
-        turns, self._turns = self._turns, None  # a long path is not kept through the answer
-        prompt = await build_prompt(self._claim, self._context.engine, turns)
+        prompt = await self._build_prompt()
         if self._claim.partial and not prompt.partial:
             writer.begin_anew()
         request = GenerateRequest(
@@ -251,6 +233,11 @@ class Orchestration:
         if ending is None:
             raise EngineCutOff("the engine ended without a finish")
         return ending
+
+    async def _build_prompt(self) -> Prompt:
+        # The task goes with this frame: what was left out of a long path is not kept.
+        reading, self._reading = cast("asyncio.Task[list[Turn]]", self._reading), None
+        return await build_prompt(self._claim, self._context.engine, await reading)
 
     def _take(self, writer: RunWriter, piece: Piece) -> None:
         self._output_tokens += piece.tokens

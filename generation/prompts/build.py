@@ -8,7 +8,6 @@ from typing import Final
 
 from django.conf import settings
 
-from accounts.aio import in_database
 from conversations import selectors
 from generation.engines.protocol import ChatMessage, Engine
 from generation.prompts.packing import Turn, alternating, estimated_tokens, without_oldest
@@ -36,16 +35,14 @@ class Prompt:
     partial: str = ""
 
 
-async def build_prompt(claim: Claim, engine: Engine, turns: Sequence[Turn] | None = None) -> Prompt:
-    """The prompt of this run, counted with the model's own tokenizer.
+async def build_prompt(claim: Claim, engine: Engine, turns: Sequence[Turn]) -> Prompt:
+    """The prompt of this run from what `read_turns` gave, counted with the model's own tokenizer.
 
-    `turns`: what `read_turns` gave, where the caller has them already. Raises PromptTooLong; the
-    engine's errors pass through.
+    Raises PromptTooLong; the engine's errors pass through.
     """
     if claim.context_tokens is None:
         raise LookupError(f"the model {claim.model} is gone")
     context_tokens = claim.context_tokens
-    turns = await in_database(read_turns, claim) if turns is None else turns
     answer_tokens = min(claim.answer_tokens, context_tokens // 2)
     partial = claim.partial if engine.can_continue else ""
     begun = (ChatMessage("assistant", partial),) if partial else ()

@@ -127,6 +127,18 @@ async def test_a_text_that_leaves_no_room(owner: User) -> None:
     await in_database(_assert_whole, run, text)
 
 
+async def test_a_path_that_cannot_be_read_ends_the_run(
+    owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(_claim: object) -> list[object]:
+        raise LookupError("gone")
+
+    monkeypatch.setattr(orchestrator, "read_turns", unreadable)
+    run = await worked(owner, can_continue=True, text="w1 w2", tokens=5)
+    assert (run.status, run.error_code) == ("failed", "engine_failed")
+    await in_database(_assert_whole, run, "w1 w2")
+
+
 # --- the reaper -----------------------------------------------------------------------------------
 
 
