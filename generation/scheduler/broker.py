@@ -44,10 +44,11 @@ class TicketChannel(redis.Channel):
     that, if it knows its consumer; those of kombu's Redis transport do not.
     """
 
+    _publisher: Any = None
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.no_ack_consumers: set[str] = set()
-        self._publisher: Any = None
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         if asynchronous:

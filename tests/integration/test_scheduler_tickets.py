@@ -64,6 +64,45 @@ def test_a_ticket_names_the_pool_and_no_run(
     assert (args, kwargs) == ([POOL], {})
 
 
+def test_a_ticket_is_what_celery_itself_would_send(
+    monkeypatch: pytest.MonkeyPatch, valkey: EmbeddedValkey
+) -> None:
+    own = use_broker(monkeypatch, valkey.url)
+    assert publish_ticket(POOL)
+    assert publish_ticket(POOL)
+    own.send_task(
+        tickets.TASK, args=[POOL], queue=queue_name(POOL), ignore_result=True, retry=False
+    )
+    with redis.Redis.from_url(valkey.url) as client:
+        sent = [json.loads(raw) for raw in client.lrange(queue_name(POOL), 0, -1)]
+    names = [_taken_names(message) for message in sent]
+    assert len(set(names)) == 3, "each ticket has a name of its own"
+    assert sent[1] == sent[2] == sent[0]
+
+
+def _taken_names(message: Any) -> str:
+    """The ticket's own name, which stands there three times; that and what else differs goes."""
+    headers, properties = message["headers"], message["properties"]
+    name = headers.pop("id")
+    assert headers.pop("root_id") == properties.pop("correlation_id") == name
+    properties.pop("delivery_tag")
+    properties.pop("reply_to", None)  # who waits for a result: nobody does
+    return str(name)
+
+
+def test_a_channel_publishes_with_one_client(
+    monkeypatch: pytest.MonkeyPatch, valkey: EmbeddedValkey
+) -> None:
+    own = use_broker(monkeypatch, valkey.url)
+    with own.connection_for_write() as connection:
+        channel: Any = connection.default_channel
+        first = channel._create_client()
+        assert channel._create_client() is first
+        channel._disconnect_pools()
+        assert channel._create_client() is not first, "its pool is gone"
+        assert channel._create_client().ping()
+
+
 def test_the_task_is_registered_under_that_name() -> None:
     app.loader.import_default_modules()
     assert {tickets.TASK, "generation.sweep", "generation.forget_idempotency_keys"} <= set(
