@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -48,13 +49,16 @@ AWAY: Final = (RedisError, OSError, TimeoutError)
 BACKOFF_S: Final = (0.05, 1.0)
 """The first and the longest pause before Redis is tried again; leases (6 s) outlast several."""
 
+CLOCK_S: Final = 0.001
+"""uvloop's clock counts whole milliseconds: a timer may wake up to one early."""
+
 PUBLISH_TIMEOUT_S: Final = 1.0
 """A push is a hint: it must not hold up the appends that renew leases."""
 
 
-def tick_s(took_s: float, shortest_s: float = FLUSH_S, longest_s: float = LONGEST_FLUSH_S) -> float:
-    """How long from one tick to the next, in seconds, where a flush of all runs takes `took_s`."""
-    return max(shortest_s, min(FLUSH_REST * took_s, longest_s))
+def tick_s(cpu_s: float, shortest_s: float = FLUSH_S, longest_s: float = LONGEST_FLUSH_S) -> float:
+    """How long from one tick to the next, where a flush of all runs takes `cpu_s`; in seconds."""
+    return max(shortest_s, min(FLUSH_REST * cpu_s, longest_s))
 
 
 class Flusher:
@@ -149,9 +153,9 @@ class Flusher:
         loop = asyncio.get_running_loop()
         next_tick_s = loop.time()
         while True:
-            began_s = loop.time()
+            began_s, cpu_s = loop.time(), time.thread_time()
             # After a failure too: what waits then is what the failed flush had to say.
-            is_tick = began_s >= next_tick_s or self._failures > 0
+            is_tick = began_s >= next_tick_s - CLOCK_S or self._failures > 0
             try:
                 await self.flush_once(urgent_only=not is_tick)
             except Exception:
@@ -160,9 +164,9 @@ class Flusher:
                 self._went_away()
             raise_if_cancelled()
             if is_tick:
-                next_tick_s = began_s + tick_s(
-                    loop.time() - began_s, self._flush_s, self._longest_flush_s
-                )
+                # CPU, not time: a Redis that is far away costs nothing more.
+                cpu_s = time.thread_time() - cpu_s
+                next_tick_s = began_s + tick_s(cpu_s, self._flush_s, self._longest_flush_s)
             await self._until(next_tick_s)
 
     async def aclose(self, timeout_s: float = 5.0) -> None:
@@ -185,6 +189,8 @@ class Flusher:
 
     def kick(self, writer: RunWriter) -> None:
         """Flush this run now instead of with the next tick."""
+        if self._writers.get(writer.run) is not writer:
+            return  # closed or fenced meanwhile: it must not renew its lease once more
         self._urgent.add(writer)
         self._kicked.set()
 
@@ -283,6 +289,8 @@ class Flusher:
         writer.settle()
         if writer.buffer.ended and writer.buffer.idle:
             writer.close()
+        elif writer.is_awaited:
+            self.kick(writer)  # more than one batch holds, or what an outage has kept back
         return True
 
     def _collect(self, news: dict[str, list[bytes]], writer: RunWriter, batch: Batch) -> None:

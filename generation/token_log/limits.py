@@ -20,9 +20,9 @@ UNSEEN_MS: Final = 25_000
 FLUSH_S: Final = 0.040
 """The flusher's tick, where flushing is quick."""
 
-FLUSH_REST: Final = 16
-"""A tick lasts so many times as long as its flush took, so that flushing takes a sixteenth of the
-worker's time. What a flush costs Redis, web processes and clients, for each run that flows, whether
+FLUSH_REST: Final = 24
+"""A tick lasts so many times as long as the CPU of its flush, so that flushing takes a 24th of the
+worker's loop. What a flush costs Redis, web processes and clients, for each run that flows, whether
 it brings one token or four, is twice as much again."""
 
 LONGEST_FLUSH_S: Final = 0.120

@@ -184,6 +184,11 @@ class RunWriter:
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits until what was given is in the log."""
+        return bool(self._waiters)
+
     # What the flusher reports back.
 
     def settle(self) -> None:

@@ -24,7 +24,7 @@ from generation.token_log import (
 from generation.token_log.clients import exchange
 from generation.token_log.commands import meta_key
 from generation.token_log.flusher import tick_s
-from generation.token_log.limits import FLUSH_REST, FLUSH_S, LONGEST_FLUSH_S
+from generation.token_log.limits import FLUSH_REST, FLUSH_S, LONGEST_FLUSH_S, MAX_BATCH_EVENTS
 from tests.integration.token_log_room import (  # noqa: F401  # fixtures
     NEVER_S,
     START,
@@ -175,10 +175,35 @@ async def test_what_is_urgent_in_one_run_takes_no_other_run_along(
     assert flowing.buffer.confirmed_seq == 3, "an end flushes everything"
 
 
+async def test_more_than_a_batch_does_not_wait_for_ticks_where_somebody_waits_for_it(
+    log: TokenLog, database: Database, pushes: Pushes
+) -> None:
+    slow = Flusher(log, pushes.publish_many, flush_s=NEVER_S, heartbeat_s=NEVER_S)
+    slow.start()
+    writer = await writer_of(slow, log, database)
+    for _ in range(2 * MAX_BATCH_EVENTS + 1):
+        writer.event("notice", {"code": "recovered"}, urgent=False)
+    await writer.flush()
+    assert writer.buffer.confirmed_seq == 2 * MAX_BATCH_EVENTS + 2
+    await slow.aclose()
+
+
+async def test_a_closed_writer_is_flushed_no_more(
+    stepped: Flusher, log: TokenLog, database: Database
+) -> None:
+    """Its lease must run out, whatever its last append is answered."""
+    writer = await writer_of(stepped, log, database)
+    writer.text("Hello")
+    writer.close()
+    stepped.kick(writer)
+    await stepped.flush_once(urgent_only=True)
+    assert shape(await events_of(log, writer.run)) == [(1, "start")]
+
+
 def test_ticks_lie_further_apart_where_flushes_take_long() -> None:
     assert tick_s(0.001) == FLUSH_S
-    assert tick_s(0.005) == pytest.approx(FLUSH_REST * 0.005)
-    assert tick_s(5.0) == LONGEST_FLUSH_S, "a Redis that froze must not slow what follows"
+    assert tick_s(0.004) == pytest.approx(FLUSH_REST * 0.004)
+    assert tick_s(5.0) == LONGEST_FLUSH_S
     assert tick_s(5.0, NEVER_S) == NEVER_S
 
 
