@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from bench.support.cli import Bench, Target
 from bench.support.peer import Peer
@@ -74,10 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         whole.measure("llamacpp", Bare(llamacpp.port, llamacpp.key, "llamacpp"))
         llamacpp.stop()
         if "vllm" in services.env["ENGINE_PROFILES"]:
-            try:
-                whole.measure("vllm", Bare(_vllm_socket(services), "", "vllm"))
-            finally:
-                _stop_vllm(services)
+            services.at_end(lambda: _stop_vllm(services))
+            whole.measure("vllm", Bare(_vllm_socket(services), "", "vllm"))
     ratios = [value for name, value in bench.figures.items() if name.endswith("_ratio")]
     bench.figures["throughput_ratio"] = min(ratios)
     return bench.finish(_rows(bench), TARGETS)
@@ -214,12 +212,12 @@ class Sides:
 
 def _name_profiles(bench: Bench, services: Services, llamacpp: Engine) -> None:
     slots = bench.options.streams
-    common = {
+    common: dict[str, Any] = {
         "context_tokens": CONTEXT_TOKENS,
         "slots": slots,
         "options": {"extra_body": TO_THE_BOUND},
     }
-    profiles: dict[str, object] = {
+    profiles: dict[str, dict[str, Any]] = {
         "llamacpp": {
             "kind": "llamacpp",
             "model": "llamacpp",
@@ -232,12 +230,9 @@ def _name_profiles(bench: Bench, services: Services, llamacpp: Engine) -> None:
         if problem := _vllm_problem():
             bench.say(f"without vLLM: {problem}")
         else:
-            profiles["vllm"] = {
-                "kind": "vllm",
-                "model": "vllm",
-                **common,
-                **_serve(services, slots),
-            }
+            served = _serve(services, slots)
+            profiles["vllm"] = {"kind": "vllm", "model": "vllm", **common, **served}
+            profiles["vllm"]["options"] = {**served["options"], **common["options"]}
     services.env["ENGINE_PROFILES"] = json.dumps(profiles)
 
 
@@ -250,7 +245,7 @@ def _vllm_problem() -> str:
     return "" if vllm_setup.is_converted() else "the demo model is not converted for it yet"
 
 
-def _serve(services: Services, slots: int) -> dict[str, object]:
+def _serve(services: Services, slots: int) -> dict[str, Any]:
     """As `make run ENGINE=vllm ENGINE_DEVICE=cpu` starts it; here it is the worker that does."""
     own = {"ENGINE": "vllm", "ENGINE_DEVICE": "cpu", "HEARTH_VAR": str(services.directory / "var")}
     options = read_options({**own, "SLOTS": str(slots)})

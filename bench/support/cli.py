@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -59,6 +60,8 @@ class Bench:
         for option, default, text in more:
             parser.add_argument(option, type=int, default=default, help=f"{text} ({default})")
         given = parser.parse_args(arguments)
+        # By default it would end us at once, and leave behind what has a session of its own.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         return cls(name, given.quick, given.json, given)
 
     def say(self, text: str) -> None:

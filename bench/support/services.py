@@ -117,6 +117,10 @@ class Services:
     def __exit__(self, *_: object) -> None:
         self._exit.close()
 
+    def at_end(self, call: Callable[[], object]) -> None:
+        """To be called once all that is started later has ended, whatever ends the bench."""
+        self._exit.callback(call)
+
     def _start(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="hearth-bench-"))
         self._exit.callback(shutil.rmtree, self.directory, ignore_errors=True)
