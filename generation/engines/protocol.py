@@ -114,6 +114,8 @@ class ServeOptions:
     pipeline_parallel: int = 1
     # 0: as many as the profile's slots.
     max_num_seqs: int = 0
+    # How far the engine's processes stand back for the CPU, 0 to 19 (nice).
+    nice: int = 0
     arguments: tuple[str, ...] = ()
     # Not shown: a key for a model hub may be among them.
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)

@@ -16,13 +16,14 @@ from generation.engines.protocol import EngineProfile, ServeOptions
 PRIORITY_OPTION: Final = "priority_scheduling"
 PARALLEL_MAX: Final = 1024
 SEQS_MAX: Final = 65_536
+NICE_MAX: Final = 19
 WORDS_MAX: Final = 200
 WORD_CHARS_MAX: Final = 4096
 
 _KEYS: Final = frozenset(
     {
         *("model", "command", "dtype", "tensor_parallel", "pipeline_parallel"),
-        *("max_num_seqs", "arguments", "environment"),
+        *("max_num_seqs", "nice", "arguments", "environment"),
     }
 )
 _DTYPE: Final = re.compile(r"[a-z0-9]{1,16}")
@@ -99,6 +100,7 @@ def parse_serve(entry: object) -> ServeOptions:
         tensor_parallel=_count(entry, "tensor_parallel", 1, PARALLEL_MAX),
         pipeline_parallel=_count(entry, "pipeline_parallel", 1, PARALLEL_MAX),
         max_num_seqs=_count(entry, "max_num_seqs", 0, SEQS_MAX),
+        nice=_count(entry, "nice", 0, NICE_MAX),
         arguments=_arguments(_words(entry, "arguments", ())),
         environment=_environment(entry.get("environment", {})),
     )

@@ -34,6 +34,7 @@ from typing import Final
 
 from generation.engines import keeper_lock
 from generation.engines.keeper_lock import Keeper, KeeperLock, Place, UnsafeDirectory
+from generation.engines.niceness import stand_back
 from generation.engines.profiles import InvalidProfiles, parse_profiles
 from generation.engines.protocol import EngineProfile, ServeOptions
 from generation.engines.serve import command_line, process_environment
@@ -103,7 +104,7 @@ def _read(name: str) -> tuple[EngineProfile, ServeOptions, Place]:
 
 def fingerprint(profile: EngineProfile, serve: ServeOptions) -> str:
     """Differs where an engine that runs was started with other options than these."""
-    what = [command_line(profile, serve), sorted(serve.environment.items())]
+    what = [command_line(profile, serve), sorted(serve.environment.items()), serve.nice]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
@@ -187,6 +188,9 @@ class EngineKeeper:
             )
         except OSError as error:
             say(f"{self._serve.command[0]} cannot be started: {error.strerror}")
+            return
+        # Before it has threads or children: they have what it has then.
+        stand_back(self._child.pid, self._serve.nice)
 
     def _watch(self) -> None:
         """Until the engine has ended, or we are told to."""

@@ -33,10 +33,12 @@ class House:
         (directory / "link").symlink_to(directory / "real")
         self.place = Place(directory / "link" / "e" / "engine.sock")
         self.model = "model"
+        self.nice = 0
         self.keepers: list[subprocess.Popen[str]] = []
 
     def profiles(self) -> dict[str, Any]:
-        serve = {"model": self.model, "command": [sys.executable, str(PRETENDER)]}
+        command = [sys.executable, str(PRETENDER)]
+        serve = {"model": self.model, "command": command, "nice": self.nice}
         return {"p": {"kind": "vllm", "url": f"unix://{self.place.socket}", "serve": serve}}
 
     def keeper(self, *arguments: str) -> subprocess.Popen[str]:
@@ -92,6 +94,22 @@ def house() -> Iterator[House]:
 
 def none_of(pids: list[int]) -> Callable[[], bool]:
     return lambda: not any(map(is_alive, pids))
+
+
+@pytest.mark.parametrize("nice", [0, 7])
+def test_all_processes_of_the_engine_stand_back_as_far_as_the_profile_says(
+    house: House, nice: int
+) -> None:
+    house.nice = nice
+    keeper = house.keeper()
+    pids = house.running()
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids} == {max(nice, before)}
+    assert os.getpriority(os.PRIO_PROCESS, keeper.pid) == before
+    # Where the kernel shares the CPU by sessions: "/autogroup-7 nice 0", else nothing.
+    files = [Path(f"/proc/{pid}/autogroup") for pid in pids]
+    told = {file.read_text().strip() for file in files if file.exists()}
+    assert {line.rpartition(" ")[2] for line in told if line} <= {str(nice)}
 
 
 def test_sigterm_ends_the_engine_in_its_own_way_and_leaves_nothing(house: House) -> None:

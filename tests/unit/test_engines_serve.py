@@ -96,6 +96,8 @@ def test_without_serve_the_engine_is_attached_to() -> None:
         ({"model": "m", "tensor_parallel": True}, "'serve.tensor_parallel'"),
         ({"model": "m", "pipeline_parallel": "2"}, "'serve.pipeline_parallel'"),
         ({"model": "m", "max_num_seqs": -1}, "'serve.max_num_seqs'"),
+        ({"model": "m", "nice": 20}, "'serve.nice'"),
+        ({"model": "m", "nice": -1}, "'serve.nice'"),
         ({"model": "m", "arguments": "--quantization fp8"}, "'serve.arguments'"),
         ({"model": "m", "arguments": [7]}, "'serve.arguments'"),
         ({"model": "m", "arguments": ["a\0b"]}, "'serve.arguments'"),
@@ -187,4 +189,5 @@ def test_the_fingerprint_differs_where_the_engine_would() -> None:
         return fingerprint(profile, profile.serve)
 
     assert of() == of()
-    assert len({of(), of(dtype="float16"), of(environment={"A": "1"}), of(arguments=["-x"])}) == 4
+    others = [of(dtype="float16"), of(environment={"A": "1"}), of(arguments=["-x"]), of(nice=5)]
+    assert len({of(), *others}) == 5

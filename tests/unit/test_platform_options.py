@@ -77,6 +77,7 @@ def test_the_profile_of_make_run_is_one_that_can_be_started(
     ]
     assert line[line.index("--tensor-parallel-size") + 1] == "2"
     assert ("--enforce-eager" in line) == (device == "cpu")
+    assert (profile.serve.nice > 0) == (device == "cpu")
     assert profile.socket.is_relative_to(var) == (depth == 1)
 
 

@@ -78,11 +78,13 @@ class Vllm:
         return self.stack.webs[0].url
 
     async def load(self) -> Load:
-        """What the engine tells of itself, asked directly."""
+        """What the engine tells of itself, asked directly, and again where it is too busy."""
         engine = build_engine(self.profile)
+        deadline_s = time.monotonic() + PATIENCE_S
         try:
-            health = await engine.health()
-            assert health.load is not None, health
+            while (health := await engine.health()).load is None:
+                assert time.monotonic() < deadline_s, health
+                await asyncio.sleep(0.2)
             return health.load
         finally:
             await engine.aclose()
@@ -92,7 +94,7 @@ class Vllm:
         deadline_s = time.monotonic() + PATIENCE_S
         while ((load := await self.load()).running, load.waiting) != (count, waiting):
             assert time.monotonic() < deadline_s, f"{load}, waited for {count} and {waiting}"
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
 
     async def finished(self) -> int:
         """How many answers the engine has written to their end since its start."""

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 
 
 async def _in_mid_answer(vllm: Vllm) -> tuple[Phone, asyncio.Task[Phone]]:
-    vllm.answer_tokens(1000)
+    vllm.answer_tokens(400)
     phone = Phone(vllm.stack.people["ada"].headers)
     sending = asyncio.create_task(phone.send(vllm.url, "Count from one to five hundred in words."))
     await phone.until(lambda p: p.text)
