@@ -331,8 +331,9 @@ async def test_a_quiet_run_is_renewed_and_told(
     lively = Flusher(log, pushes.publish_many, flush_s=0.005, heartbeat_s=0.01)
     lively.start()
     writer = await writer_of(lively, log, database)
-    await log.register([writer.run], "gateway.1")
+    # In this order: who registers is told of by the next append, which then renews the lease too.
     await redis.hset(meta_key(writer.run), "lease_until_ms", "1")
+    await log.register([writer.run], "gateway.1")
     await until(lambda: len(pushes.sent) >= 3)
     (state,) = await log.states([writer.run])
     assert state is not None
