@@ -34,7 +34,7 @@ from typing import Final
 
 from generation.engines import keeper_lock
 from generation.engines.keeper_lock import Keeper, KeeperLock, Place, UnsafeDirectory
-from generation.engines.niceness import stand_back
+from generation.engines.niceness import stand_back, weigh_session
 from generation.engines.profiles import InvalidProfiles, parse_profiles
 from generation.engines.protocol import EngineProfile, ServeOptions
 from generation.engines.serve import command_line, process_environment
@@ -184,13 +184,12 @@ class EngineKeeper:
                 env=process_environment(self._profile, self._serve, os.environ),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                preexec_fn=_tie_to_parent(os.getpid()),
+                preexec_fn=_before_exec(os.getpid(), self._serve.nice),
             )
         except OSError as error:
             say(f"{self._serve.command[0]} cannot be started: {error.strerror}")
             return
-        # Before it has threads or children: they have what it has then.
-        stand_back(self._child.pid, self._serve.nice)
+        weigh_session(self._child.pid, self._serve.nice)
 
     def _watch(self) -> None:
         """Until the engine has ended, or we are told to."""
@@ -256,10 +255,12 @@ def ask_health(path: Path) -> int:
         connection.close()
 
 
-def _tie_to_parent(parent_pid: int) -> Callable[[], None]:
-    """SIGTERM, not SIGKILL: the engine must end its own children, which would live on."""
+def _before_exec(parent_pid: int, nice: int) -> Callable[[], None]:
+    """Ties the engine to us: SIGTERM, not SIGKILL, for it must end its own children, which would
+    live on. And it stands back before it has any: they have what it has then."""
 
     def in_child() -> None:
+        stand_back(nice)
         _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         if os.getppid() != parent_pid:  # the parent died before the kernel knew of our wish
             os._exit(1)

@@ -29,6 +29,9 @@ from tests import phone
 from tests.stack import Process, Stack
 
 SLOTS = 8
+# Two minutes of writing on two cores, and four where eight are written at once: nobody waits longer
+# for a test that has failed.
+LONG_TOKENS = 400
 # Loading takes a minute on two idle cores, and several on two busy ones.
 START_S = 1500.0
 PATIENCE_S = 600.0

@@ -10,13 +10,10 @@ from generation.engines import ChatMessage, GenerateRequest, build_engine
 from generation.runs import FREE_PRIORITY, PAID_PRIORITY
 from tests.phone import Phone, call, get_run, stop, stored_reply
 from tests.stack import Person
-from tests.vllm.conftest import PATIENCE_S, SLOTS, Vllm
+from tests.vllm.conftest import LONG_TOKENS, PATIENCE_S, SLOTS, Vllm
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(2400)]
 
-# Two minutes of writing on two cores, and four where eight are written at once: nobody waits longer
-# for a test that has failed.
-LONG_TOKENS = 400
 # More than one of the CPU build's cache blocks of 128 tokens.
 LONG_QUESTION = "Here is a list of ships. " + " ".join(
     f"Ship number {n} sails on the sea." for n in range(1, 41)

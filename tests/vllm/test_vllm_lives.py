@@ -12,13 +12,13 @@ import pytest
 from generation.engines.keeper_lock import holder
 from tests.phone import Phone, get_run, stored_reply
 from tests.stack import Process
-from tests.vllm.conftest import PATIENCE_S, SLOTS, Vllm
+from tests.vllm.conftest import LONG_TOKENS, PATIENCE_S, SLOTS, Vllm
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 
 
 async def _in_mid_answer(vllm: Vllm) -> tuple[Phone, asyncio.Task[Phone]]:
-    vllm.answer_tokens(400)
+    vllm.answer_tokens(LONG_TOKENS)
     phone = Phone(vllm.stack.people["ada"].headers)
     sending = asyncio.create_task(phone.send(vllm.url, "Count from one to five hundred in words."))
     await phone.until(lambda p: p.text)
