@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from psycopg.errors import LockNotAvailable
+
 from accounts.api_errors import AWAY
 
 log = logging.getLogger(__name__)
@@ -20,8 +22,12 @@ def guarded(step: Callable[[T], int | None], of: T) -> int:
     """
     try:
         return step(of) or 0
-    except AWAY:
-        raise
+    except AWAY as error:
+        if not isinstance(error.__cause__, LockNotAvailable):
+            raise
+        # Somebody who stands still holds this one; the others must not wait for that.
+        log.warning("%s is held by another", of, extra={"action": "sweep_step_put_off"})
+        return 0
     except Exception:
         log.exception("the sweep failed at %s", of, extra={"action": "sweep_step_failed"})
         return 0

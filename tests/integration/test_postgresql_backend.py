@@ -44,3 +44,10 @@ def test_a_connection_that_is_taken_again_asks_nothing(monkeypatch: pytest.Monke
     for _ in range(5):
         _in_a_thread("SELECT pg_backend_pid()")
     assert asked == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nobody_waits_long_for_a_lock_or_holds_one_for_ever() -> None:
+    shown = "SELECT setting::int FROM pg_settings WHERE name = '{}'"
+    assert _in_a_thread(shown.format("lock_timeout")) == 5_000
+    assert _in_a_thread(shown.format("idle_in_transaction_session_timeout")) == 30_000
