@@ -2,6 +2,7 @@
 
 python -m chatproject.run                 everything; Ctrl-C ends it
 python -m chatproject.run --reload        the same for developers: restarts on changes
+python -m chatproject.run --restart       one process of what is running after the other
 python -m chatproject.run --manage CMD …  manage.py against what is running
 """
 
@@ -9,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import operator
 import os
 import secrets
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from chatproject import demo_model, openmp, vllm_setup
@@ -36,6 +39,7 @@ from chatproject.prepare import ADMIN_MARK
 from chatproject.run_options import CHECKOUT, LOOPBACK, Options, check_ports, is_set, read_options
 from chatproject.run_support import (
     Readiness,
+    answers,
     master_keys,
     plain_environment,
     secret_key,
@@ -51,13 +55,15 @@ DATABASE_STAGE, REDIS_STAGE, ENGINE_STAGE, WORKER_STAGE, WEB_STAGE = range(5)
 
 POOL = "demo"
 KEYS_DATABASE = "chat_keys"
-# An engine writes text and opens none.
-REPLICA = "demo-1"
+RUN_PID = "HEARTH_RUN_PID"
+# How long a rolling restart waits for one process; then the others are left as they are.
+ROLL_PATIENCE_S = 60
 # Logs, static files and the database's write-ahead log; the model asks for its own room.
 RUNNING_BYTES = 300 * MIB
 
-# A worker lets running answers go on for WORKER_GRACE_S; what has not finished by then ends as
-# `interrupted`, with its text kept. Short here: somebody has pressed Ctrl-C and waits.
+# A worker lets running answers go on for WORKER_GRACE_S and gives back what has not finished then.
+# Nobody is left to go on with it here: it ends as `interrupted` at the next start, with its text.
+# Short: somebody has pressed Ctrl-C and waits.
 WORKER_GRACE_S = "3"
 WORKER_STOP = (StopStep(signal.SIGTERM, 12.0), StopStep(signal.SIGQUIT, 5.0))
 # vLLM ends its own processes, in up to 20 s; its keeper then looks after what is left.
@@ -76,6 +82,7 @@ class Run:
         self._supervisor = Supervisor(console)
         self._environment: dict[str, str] = {}
         self._admin_lines: list[str] = []
+        self._rolling: list[tuple[Command, Callable[[], bool]]] = []
         self._lock = HomeLock(options.var / "run.lock")
         self._ready = Readiness(options, console, self._announce, self._start_the_rest)
 
@@ -110,6 +117,7 @@ class Run:
                 "(or kill it by that number), or start a second one with data of its own: "
                 "HEARTH_VAR=/another/directory PORT=8100 make run."
             )
+        self._run_file.unlink(missing_ok=True)  # of one that was killed
         check_ports(self._options)
         require_free_space(var, RUNNING_BYTES, "running")
 
@@ -125,7 +133,6 @@ class Run:
             # Links in mails; and the mails themselves, where no mail server is named.
             "SITE_URL": os.environ.get("SITE_URL") or self._options.address,
             "EMAIL_ON_CONSOLE": os.environ.get("EMAIL_ON_CONSOLE") or "1",
-            **gpu_worker_environment(POOL, REPLICA),
             "WORKER_GRACE_S": os.environ.get("WORKER_GRACE_S") or WORKER_GRACE_S,
             # On a laptop as root Celery's warning is true and of no use; in production nobody is.
             "PYTHONWARNINGS": "ignore:You're running the worker with superuser",
@@ -272,7 +279,8 @@ class Run:
         return True
 
     def _own_environment(self) -> dict[str, str]:
-        return {k: v for k, v in self._environment.items() if os.environ.get(k) != v}
+        own = {k: v for k, v in self._environment.items() if os.environ.get(k) != v}
+        return {**own, RUN_PID: str(os.getpid())}
 
     # --- the product ------------------------------------------------------------------------------
 
@@ -280,28 +288,37 @@ class Run:
         """What a first message needs. The rest waits until the page answers: it is there sooner
         so.
         """
-        self._supervisor.add(self._gpu_worker(), WORKER_STAGE)
-        for command in self._web_processes():
-            self._supervisor.add(command, WEB_STAGE)
+        for worker in self._gpu_workers():
+            self._supervisor.add(worker, WORKER_STAGE)
+            self._rolling.append((worker, partial(self._await_replica, worker)))
+        for port, web in self._web_processes():
+            self._supervisor.add(web, WEB_STAGE)
+            self._rolling.append((web, partial(self._await_answer, port)))
 
     def _start_the_rest(self) -> None:
         for command in self._other_workers():
             self._supervisor.add(command, WORKER_STAGE)
+            self._rolling.append((command, lambda: True))
 
-    def _gpu_worker(self) -> Command:
-        return self._product("gpu", gpu_worker_module(POOL, self._options.slots, f"gpu-{REPLICA}"))
+    def _gpu_workers(self) -> Iterator[Command]:
+        for number, slots in enumerate(self._options.worker_slots, start=1):
+            replica = f"{POOL}-{number}"
+            name = "gpu" if self._options.workers == 1 else f"gpu {number}"
+            command = self._product(name, gpu_worker_module(POOL, slots, f"gpu-{replica}"))
+            command.env = {**self._environment, **gpu_worker_environment(POOL, replica)}
+            yield command
 
     def _other_workers(self) -> Iterator[Command]:
         yield self._product("chores", chores_worker_module())
         yield self._product("beat", beat_module(self._options.var / "beat-schedule"))
 
-    def _web_processes(self) -> Iterator[Command]:
+    def _web_processes(self) -> Iterator[tuple[int, Command]]:
         for index, port in enumerate(self._options.ports, start=1):
             name = "web" if len(self._options.ports) == 1 else f"web {index}"
             command = self._product(name, web_module(self._options.host, port))
             command.stop_steps = WEB_STOP
             command.many_files = True
-            yield command
+            yield port, command
 
     def _product(self, name: str, module: list[str]) -> Command:
         command = self._command(name, module)
@@ -322,8 +339,32 @@ class Run:
             if changes is not None and next(changes):
                 self._console.say("The source has changed: restarting")
                 self._supervisor.restart(_reloads)
+            if self._supervisor.take_restart():
+                self._roll()
 
         self._supervisor.run(on_tick)
+
+    def _roll(self) -> None:
+        """One process after the other: answers go on at those that are there."""
+        self._console.say("Restarting one process after the other")
+        try:
+            self._prepare()
+        except SetupProblem as problem:
+            self._console.say(f"Nothing was restarted. {problem}")
+            return
+        for command, is_ready in self._rolling:
+            self._supervisor.restart(partial(operator.is_, command))
+            if not is_ready():
+                self._console.say(f"{command.name} does not get ready: the others stay as they are")
+                return
+        self._console.say("All of them were restarted")
+
+    def _await_replica(self, worker: Command) -> bool:
+        words = ["await_replica", worker.env["GPU_REPLICA"], "--patience-s", str(ROLL_PATIENCE_S)]
+        return self._supervisor.step(self._command("gpu", ["django", *words])) == 0
+
+    def _await_answer(self, port: int) -> bool:
+        return self._supervisor.wait(partial(answers, self._options, port), ROLL_PATIENCE_S)
 
     def _announce(self) -> None:
         lines = [f"Ready: {self._options.address}"]
@@ -355,8 +396,23 @@ def _source_directories() -> list[Path]:
     return sorted(path.parent for path in CHECKOUT.glob("*/__init__.py"))
 
 
+def restart(options: Options) -> None:
+    """Ask what is running to restart its processes in turns; it says there how that goes."""
+    pid = _running(options).get(RUN_PID)
+    if pid is None:
+        raise SetupProblem("What is running is of an older version: end it and start `make run`.")
+    os.kill(int(pid), signal.SIGUSR1)
+
+
 def manage(options: Options, arguments: list[str]) -> None:
     """Replace this process by manage.py with the addresses and keys of what is running."""
+    environment: Mapping[str, str] = {**os.environ, **_running(options)}
+    command = [sys.executable, str(CHECKOUT / "manage.py"), *arguments]
+    os.execve(sys.executable, command, dict(environment))  # noqa: S606
+
+
+def _running(options: Options) -> dict[str, str]:
+    """What run.json says of what is running; raises SetupProblem where nothing is."""
     file = options.var / "run.json"
     lock = HomeLock(options.var / "run.lock")
     # A file may be left of a run that was killed; the lock is not.
@@ -365,9 +421,8 @@ def manage(options: Options, arguments: list[str]) -> None:
             "Nothing is running from this directory: start `make run` in another terminal first. "
             "(With services of your own, use `.venv/bin/python manage.py` and your environment.)"
         )
-    environment: Mapping[str, str] = {**os.environ, **json.loads(file.read_text())}
-    command = [sys.executable, str(CHECKOUT / "manage.py"), *arguments]
-    os.execve(sys.executable, command, dict(environment))  # noqa: S606
+    running: dict[str, str] = json.loads(file.read_text())
+    return running
 
 
 def check_python() -> None:
@@ -394,6 +449,7 @@ def _paragraph(problem: SetupProblem) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="chatproject.run", description=__doc__.partition("\n")[0])
     parser.add_argument("--reload", action="store_true", help="restart on changes of the source")
+    parser.add_argument("--restart", action="store_true", help="restart what is running, in turns")
     parser.add_argument("--manage", nargs=argparse.REMAINDER, help="run manage.py with these words")
     arguments = parser.parse_args()
     try:
@@ -401,6 +457,9 @@ def main() -> int:
         options = read_options(os.environ)
         if arguments.manage is not None:
             manage(options, arguments.manage)
+        if arguments.restart:
+            restart(options)
+            return 0
         Run(options, reload=arguments.reload, console=Console()).go()
     except SetupProblem as problem:
         sys.stderr.write(f"\n{_paragraph(problem)}\n")

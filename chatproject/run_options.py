@@ -40,6 +40,7 @@ class Options:
     engine_context_tokens: int
     model_file: Path | None
     slots: int
+    workers: int = 1
     # Only for vllm: a directory or a hub's name ("": the demo model), "cpu" or "gpu", more words,
     # over how many GPUs the model is spread.
     vllm_model: str = ""
@@ -50,6 +51,12 @@ class Options:
     @property
     def ports(self) -> range:
         return range(self.port, self.port + self.web_processes)
+
+    @property
+    def worker_slots(self) -> list[int]:
+        """How many answers at once each GPU worker writes: they share the engine's slots."""
+        each, more = divmod(self.slots, self.workers)
+        return [each + (place < more) for place in range(self.workers)]
 
     @property
     def address(self) -> str:
@@ -84,12 +91,14 @@ def read_options(environment: Mapping[str, str]) -> Options:
         ),
         model_file=_model_file(environment),
         slots=_whole_number(environment, "SLOTS", slots, 1, 256),
+        workers=_whole_number(environment, "WORKERS", 1, 1, 16),
         vllm_model=_vllm_model(environment),
         device=device,
         engine_arguments=_words(environment, "ENGINE_ARGUMENTS"),
         tensor_parallel=_whole_number(environment, "TENSOR_PARALLEL", 1, 1, 64),
     )
     _check_last_port(options)
+    _check_workers(options)
     _check_engine_url(options)
     return options
 
@@ -162,6 +171,14 @@ def _check_last_port(options: Options) -> None:
         raise SetupProblem(
             f"PORT={options.port} leaves no room for WEB={options.web_processes} web processes on "
             f"consecutive ports: the last port is {PORT_MAX}. Choose PORT={first} or a smaller one."
+        )
+
+
+def _check_workers(options: Options) -> None:
+    if options.workers > options.slots:
+        raise SetupProblem(
+            f"SLOTS={options.slots} leaves nothing to do for some of WORKERS={options.workers} GPU "
+            f"workers, who share them. Choose WORKERS={options.slots} or fewer, or more SLOTS."
         )
 
 

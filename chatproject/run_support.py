@@ -7,6 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from accounts.key_ring import new_entry
@@ -95,6 +96,20 @@ def allowed_host(environment: Mapping[str, str]) -> str:
     return plain[0] if plain else "localhost"
 
 
+def answers(options: Options, port: int) -> bool:
+    """Whether the web process on that port is ready; returns within READY_PATIENCE_S."""
+    wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+    host = wildcards.get(options.host, options.host)
+    connection = http.client.HTTPConnection(host, port, timeout=READY_PATIENCE_S)
+    try:
+        connection.request("GET", "/readyz", headers={"Host": allowed_host(os.environ)})
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
 class Readiness:
     """Asks the first web process until it is ready, then calls `announce` and `proceed` once each.
 
@@ -109,10 +124,7 @@ class Readiness:
         announce: Callable[[], None],
         proceed: Callable[[], None],
     ) -> None:
-        wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
-        self._host = wildcards.get(options.host, options.host)
-        self._port = options.port
-        self._name = allowed_host(os.environ)
+        self._answers = partial(answers, options, options.port)
         self._console = console
         self._announce = announce
         self._proceed = proceed
@@ -139,13 +151,3 @@ class Readiness:
         if not self._proceeded:
             self._proceeded = True
             self._proceed()
-
-    def _answers(self) -> bool:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=READY_PATIENCE_S)
-        try:
-            connection.request("GET", "/readyz", headers={"Host": self._name})
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()

@@ -108,6 +108,7 @@ class Supervisor:
         self._watched: list[_Watched] = []
         self._selector = selectors.DefaultSelector()
         self._signals = 0
+        self._restart_asked = False
         self._restore: list[Callable[[], object]] = []
 
     # --- the outside ------------------------------------------------------------------------------
@@ -115,6 +116,7 @@ class Supervisor:
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             self._handle(number, self._on_signal)
+        self._handle(signal.SIGUSR1, self._on_restart)
         self._handle(signal.SIGCHLD, lambda *_: None)  # only to wake the loop
         self._wake_on_signals()
         return self
@@ -153,6 +155,9 @@ class Supervisor:
         process = command.process
         while process is not None and not processes.has_ended(process):
             self._pump(TICK_S)
+            for other in self._watched:
+                if other is not watched:
+                    self._look_after(other)
             self.check()
         self._drain(command)
         self._watched.remove(watched)
@@ -170,6 +175,25 @@ class Supervisor:
             for watched in self._watched:
                 self._look_after(watched)
             on_tick()
+
+    def wait(self, condition: Callable[[], bool], patience_s: float) -> bool:
+        """Go on watching until `condition` holds; False where it does not in time. It is asked a
+        few times a second and must be quick. Raises Stopping when a signal came meanwhile.
+        """
+        until_s = time.monotonic() + patience_s
+        while not condition():
+            if time.monotonic() > until_s:
+                return False
+            self._pump(TICK_S)
+            for watched in self._watched:
+                self._look_after(watched)
+            self.check()
+        return True
+
+    def take_restart(self) -> bool:
+        """Whether SIGUSR1 has come since this was asked last."""
+        asked, self._restart_asked = self._restart_asked, False
+        return asked
 
     def restart(self, wanted: Callable[[Service], bool]) -> None:
         """Stop and start again the services that `wanted` picks."""
@@ -190,6 +214,9 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
+
+    def _on_restart(self, number: int, frame: FrameType | None) -> None:
+        self._restart_asked = True
 
     def _wake_on_signals(self) -> None:
         """A signal makes the selector return at once: it writes a byte into a pipe that we

@@ -1,119 +1,23 @@
-"""`python -m chatproject.run` until it is ready, with the simulated engine, from a copied checkout.
-
-Its services are the test run's own, its settings those of somebody who has set much.
-"""
+"""`python -m chatproject.run` until it is ready, with the simulated engine."""
 
 from __future__ import annotations
 
-import os
 import resource
-import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
-from chatproject.embedded.ports import free_port
-from chatproject.embedded.processes import children_of, wait_until
+from chatproject.embedded.processes import wait_until
 from tests.phone import PATIENT
-from tests.stack import ROOT, _create_database, _redis_database
-
-PATIENCE_S = 90.0
-NAME = "chat.example.org"
-NOT_COPIED = shutil.ignore_patterns(
-    ".*", "__pycache__", "node_modules", "var", "tests", "test-results", "docs"
-)
-
-
-def _few_files() -> None:
-    """The soft limit of a login shell on most machines."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
-
-
-class Started:
-    """A run in a process of its own, read line by line."""
-
-    def __init__(self, directory: Path) -> None:
-        self.checkout = directory / "checkout"
-        self.var = directory / "var"
-        self.port = free_port()
-        self.lines: list[str] = []
-        shutil.copytree(ROOT, self.checkout, ignore=NOT_COPIED)
-        (self.checkout / "node_modules").symlink_to(ROOT / "node_modules")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "chatproject.run", "--reload"],
-            cwd=self.checkout,
-            env=self._environment(directory),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            preexec_fn=_few_files,
-        )
-
-    def _environment(self, directory: Path) -> dict[str, str]:
-        """Secrets in files, as containers have them."""
-        own = ("STATIC_ROOT", "DJANGO_SETTINGS_MODULE", "DATABASE_URL", "REDIS_URL", "SECRET_KEY")
-        files = {
-            "DATABASE_URL": _create_database("run_ready"),
-            "REDIS_URL": _redis_database(11),
-            "SECRET_KEY": "from a file " + "x" * 40,
-        }
-        for name, value in files.items():
-            (directory / name).write_text(value)
-        return {
-            **{name: value for name, value in os.environ.items() if name not in own},
-            **{f"{name}_FILE": str(directory / name) for name in files},
-            "ENGINE": "simulated",
-            "HEARTH_VAR": str(self.var),
-            "PORT": str(self.port),
-            "ALLOWED_HOSTS": NAME,
-        }
-
-    def line_with(self, text: str) -> str:
-        """The next line of it that holds `text`."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-            if text in line:
-                return line
-        pytest.fail(f"it ended without saying {text!r}:\n{''.join(self.lines)}")
-
-    def processes(self) -> dict[str, int]:
-        """Process ids of its children by the words that tell them apart."""
-        found: dict[str, int] = {}
-        for pid in children_of(self.process.pid):
-            try:
-                words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            except OSError:  # ended since it was listed, as they all do at a restart
-                continue
-            for word in ("uvicorn", "gpu.demo", "chores", "beat"):
-                if word in words:
-                    found[word] = pid
-        return found
-
-    def end(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.communicate(timeout=PATIENCE_S)
-        finally:
-            self.process.kill()
-            self.process.wait()
+from tests.started import NAME, PATIENCE_S, Started
 
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     """Ready; the one run of this file, since each takes seconds."""
-    run = Started(tmp_path_factory.mktemp("run"))
-    try:
-        run.line_with("Ready:")
+    with Started.ready(tmp_path_factory.mktemp("run"), "--reload", redis_db=11) as run:
         yield run
-    finally:
-        run.end()
 
 
 def test_it_gets_ready_where_localhost_is_no_allowed_name(started: Started) -> None:
