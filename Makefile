@@ -2,7 +2,7 @@
 # Knobs are environment variables: PORT=8100 make run (README.md has the table).
 
 .DEFAULT_GOAL := help
-.PHONY: help run dev manage setup setup-dev vllm test test-vllm lint clean
+.PHONY: help run dev restart manage setup setup-dev vllm test test-vllm test-long lint clean
 
 # Only used to make the virtual environment; see scripts/find-python.
 PYTHON ?=
@@ -22,6 +22,9 @@ run: setup vllm  ## Everything on this machine; Ctrl-C ends it, the data stays i
 dev: setup-dev vllm  ## As run, for developers: restarts when the source changes, shows debug pages
 	@$(PY) -m chatproject.run --reload
 
+restart: setup  ## Restarts what `make run` started, one process after the other: no answer is cut
+	@$(PY) -m chatproject.run --restart
+
 manage:  ## manage.py against what is running: make manage ARGS="create_api_token admin@localhost --name laptop"
 	@$(PY) -m chatproject.run --manage $(ARGS)
 
@@ -40,6 +43,9 @@ test: setup-dev  ## All tests; the last one is a journey through `make run` with
 
 test-vllm: setup-dev  ## The whole product on the real vLLM, its CPU build (minutes; installed into the cache)
 	@bash scripts/run-vllm-tests
+
+test-long: setup-dev  ## An engine silent for 130 s twice, behind nginx with its default time-outs
+	@$(PY) -m pytest -s -m long tests/faults/test_long_silence.py
 
 lint: setup-dev  ## Style, types, and which module may import which
 	@$(PY) -m ruff check .

@@ -46,6 +46,7 @@ AWAY: tuple[type[Exception], ...] = (
     redis.exceptions.ConnectionError,
     redis.exceptions.TimeoutError,
     redis.exceptions.ReadOnlyError,
+    redis.exceptions.OutOfMemoryError,
     kombu.exceptions.OperationalError,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from django.core.cache import cache
 from django.db import connection
@@ -13,7 +14,11 @@ from django.views.decorators.http import require_safe
 
 from accounts import keys
 from accounts.api_errors import AWAY
+from generation.gateway.process import deaf_for_s
 from generation.redis_clients import token_log
+
+DEAF_S: Final = 10.0
+"""A subscription that is lost is usually back within a second or two."""
 
 
 class Readiness:
@@ -32,12 +37,13 @@ class Readiness:
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> JsonResponse:
-    """200 when every part answers, else 503; each part is named with `ok` or `away`."""
+    """200 when every part answers, else 503; each part is named with `ok`, `away` or `deaf`."""
     parts = {
         "database": _state(_ask_database),
         "keys": _state(keys.ask),
         "token_logs": _state(lambda: token_log().states([])),
         "cache": _state(lambda: cache.get("readyz")),
+        "pushes": "deaf" if deaf_for_s() > DEAF_S else "ok",
     }
     ready = all(state == "ok" for state in parts.values())
     status = "ok" if ready else "unavailable"

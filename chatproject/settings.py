@@ -393,6 +393,11 @@ PURGE_AFTER_DAYS: float = env.float("PURGE_AFTER_DAYS", default=30)
 WORKER_GRACE_S: float = env.float("WORKER_GRACE_S", default=25.0)
 # The same for a replica that is moved to another pool: nobody waits for its process.
 MOVE_GRACE_S: float = env.float("MOVE_GRACE_S", default=120.0)
+# A stream that says nothing for so long sends a comment: proxies cut idle connections, nginx after
+# 60 s by default, some after 30.
+STREAM_HEARTBEAT_S: float = env.float("STREAM_HEARTBEAT_S", default=10.0)
+# A free run that nobody has watched for so long ends where others wait for its slot.
+UNWATCHED_S: float = env.float("UNWATCHED_S", default=30.0)
 
 # --- Celery ---------------------------------------------------------------------------------------
 

@@ -55,11 +55,17 @@ def conversion(environment: Path, weights: Path) -> list[str]:
     return [python, str(CONVERTER), str(weights), DEMO.sha256, str(demo_directory())]
 
 
+# A GPU that says nothing for a second hangs; a CPU reads a long prompt for half a minute.
+GPU_SILENCE_S = 1
+CPU_SILENCE_S = 30
+
+
 def profile(options: Options, environment: Path) -> dict[str, object]:
     """What ENGINE_PROFILES says of this engine, its start included."""
     on_cpu = options.device == "cpu"
     return {
         "url": f"unix://{socket_path(options.var)}",
+        "silence_s": CPU_SILENCE_S if on_cpu else GPU_SILENCE_S,
         "options": {"priority_scheduling": True},
         "serve": {
             "command": [str(environment / "bin" / "python"), str(environment / "bin" / "vllm")],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from django.db.models import Q, QuerySet
@@ -114,3 +114,12 @@ def lately_served_pools() -> QuerySet[Replica, str]:
 
 def served_among(pools: Iterable[str | None]) -> set[str]:
     return set(served_pools().filter(pool__in=[slug for slug in pools if slug]))
+
+
+def has_other_replica(pool: str, replica: str, since: datetime) -> bool:
+    """Whether the pool has a healthy replica beside this one that was heard of since then.
+
+    A row is fresh for some seconds after its worker was killed: who asks must not leave for it.
+    """
+    alive = Replica.objects.filter(pool=pool, healthy=True, heartbeat__gt=since)
+    return alive.filter(heartbeat__gt=Now() - FRESH).exclude(name=replica).exists()

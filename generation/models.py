@@ -176,6 +176,8 @@ class Run(models.Model):
     finish = models.CharField(max_length=16, blank=True)
     error_code = models.CharField(max_length=64, blank=True)
     epoch = models.PositiveIntegerField(default=0)
+    # How often in a row an engine has failed it without another word.
+    failures = models.PositiveSmallIntegerField(default=0, db_default=0, editable=False)
     opening_seq = models.PositiveIntegerField(default=1)
     notices = models.JSONField(default=list, blank=True)
     last_seq = models.PositiveBigIntegerField(null=True, blank=True)
@@ -238,6 +240,24 @@ class Run(models.Model):
     @property
     def external_id(self) -> str:
         return external_id("g", self.id)
+
+
+class RunCheckpoint(models.Model):
+    """The released text of a long run, as of `seq` under `epoch`; gone with the run's end.
+
+    Written only by generation.checkpoints, whose guard decides between two owners.
+    """
+
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="+")
+    epoch = models.PositiveIntegerField()
+    seq = models.PositiveBigIntegerField()
+    content = models.BinaryField()
+    output_tokens = models.PositiveIntegerField()
+    is_whole = models.BooleanField(default=False)
+    saved = models.DateTimeField(default=timezone.now, editable=False)
+
+    def __str__(self) -> str:
+        return str(self.run_id)
 
 
 class IdempotencyKey(models.Model):

@@ -4,6 +4,8 @@
 
 All text is appended first; then the finish, one transaction; then `done`. Whatever interrupts the
 writing (a stop, a larger epoch, the worker's end) comes as a cancellation that carries its reason.
+Where the engine fails, or the worker ends, the run is given back: the next owner, here or in
+another worker, goes on with the text under the next epoch.
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, cast
+from functools import partial
+from typing import Final, TypeVar, cast
 
 import psycopg
+from django.conf import settings
 from django.db import DataError, IntegrityError, ProgrammingError
 from django.db import Error as DjangoDatabaseError
 from django.utils import timezone
@@ -24,34 +29,47 @@ from redis.exceptions import RedisError
 
 from accounts.aio import in_database
 from accounts.ids import parse_id
-from generation import runs
+from generation import checkpoints, orphans, runs
+from generation.checkpoints import Written
+from generation.engine_watch import EngineWatch
 from generation.engines import EngineError, Piece, Usage
 from generation.engines.errors import EngineCutOff, EngineRejected
 from generation.engines.protocol import GenerateRequest
-from generation.payloads import error_payload
-from generation.prompts.build import Prompt, PromptTooLong, build_prompt, read_turns
+from generation.payloads import RECOVERED, error_payload
+from generation.prompts.build import AnswerFull, Prompt, PromptTooLong, build_prompt, read_turns
 from generation.prompts.packing import Turn
-from generation.run_state import Finish
-from generation.runs import Claim, Outcome
+from generation.prompts.seam import Seam
+from generation.run_state import EPOCHS_MAX, FAILURES_MAX, Finish
+from generation.runs import FREE_PRIORITY, Claim, Outcome
 from generation.scheduler import QueueEntry
 from generation.token_log import AnswerTooLong, Fenced, LogFull
 from generation.token_log.writer import RecheckReply, RunWriter
-from generation.worker_context import FENCED, STOP, WorkerContext, cancel_once, reason_of
+from generation.worker_context import (
+    FENCED,
+    STOP,
+    UNWATCHED,
+    WorkerContext,
+    cancel_once,
+    reason_of,
+)
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FLUSH_TIMEOUT_S: Final = 5.0
 """How long an end waits for Redis; then PostgreSQL is told all the same, and gateways ask there."""
 
 RETRY_S: Final = (0.1, 2.0)
-"""The first and the longest pause while PostgreSQL is away at a finish."""
+"""The first and the longest pause while PostgreSQL is away, before a prompt or at a finish."""
 
-PREFILL_FACTOR: Final = 4
-"""How many times the pool's silence an engine gets for its first piece: nothing comes while it
-reads the prompt, and a cold prompt of 3,600 tokens took 60 s on two CPU cores."""
+HOLD_S: Final = 0.5
+"""How long a replica that has failed a run gets none; twice as long each time it fails with no word
+more. So others get it first, and five tries are no matter of a second."""
 
-SILENCE_STEP_S: Final = 0.25
-"""How exactly an engine's silence is measured."""
+CHECKPOINT_S: Final = 10.0
+AWAY_CHECKPOINT_S: Final = 2.0
+"""How often the text of a long run is kept in PostgreSQL, and while Redis does not take it."""
 
 CONNECTION_ERRORS: Final = (DjangoDatabaseError, psycopg.OperationalError)
 """All that is no fault of the data: a primary that was demoted answers with an InternalError."""
@@ -66,17 +84,32 @@ class Ending:
     usage: Usage | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """Another owner is to go on: this worker ends, or its engine has failed.
+
+    `flush_s`: how long it waits for Redis. A worker that does not end can wait until it is back,
+    and the text with it.
+    """
+
+    why: str
+    flush_s: float | None = None
+    failures: int = 0
+
+
 async def work_one(context: WorkerContext) -> bool:
     """Claim one run and own it to its end. False when nothing waits."""
-    claim = await _claim_next(context)
-    if claim is None:
+    found = await _claim_next(context)
+    if found is None:
         return False
-    log.info("%s claimed", claim.run, extra={"action": "run_claimed", "run": claim.run})
-    await Orchestration(context, claim).work()
+    claim, entry = found
+    extra = {"action": "run_claimed", "run": claim.run, "epoch": claim.epoch}
+    log.info("%s claimed under epoch %d", claim.run, claim.epoch, extra=extra)
+    await Orchestration(context, claim, entry).work()
     return True
 
 
-async def _claim_next(context: WorkerContext) -> Claim | None:
+async def _claim_next(context: WorkerContext) -> tuple[Claim, QueueEntry] | None:
     """Pop until a run is ours; a run that was stopped or claimed meanwhile is passed over."""
     while True:
         popped = await context.scheduler.pop(context.pool, context.replica)
@@ -84,15 +117,16 @@ async def _claim_next(context: WorkerContext) -> Claim | None:
             return None
         claim = await _claim(context, popped.entry)
         if claim is not None:
-            return claim
+            return claim, popped.entry
 
 
 async def _claim(context: WorkerContext, entry: QueueEntry) -> Claim | None:
+    run_id, replica, pool = parse_id("g", entry.run), context.replica, context.pool
     try:
-        return await in_database(
-            runs.claim, parse_id("g", entry.run), context.replica, pool=context.pool
+        return await in_database(runs.claim, run_id, replica, pool=pool) or await in_database(
+            orphans.claim_orphan, run_id, replica, pool=pool
         )
-    except DjangoDatabaseError:
+    except (DjangoDatabaseError, RedisError):
         with contextlib.suppress(RedisError):
             await context.scheduler.requeue_front(entry, pool=context.pool)
         raise
@@ -101,9 +135,15 @@ async def _claim(context: WorkerContext, entry: QueueEntry) -> Claim | None:
 class Orchestration:
     """One run in one worker, under one epoch."""
 
-    def __init__(self, context: WorkerContext, claim: Claim) -> None:
+    def __init__(self, context: WorkerContext, claim: Claim, entry: QueueEntry) -> None:
         self._context = context
         self._claim = claim
+        self._entry = entry
+        self._pool = context.pool  # a replica can be moved
+        self._is_kept = False
+        self._seam = Seam("")
+        self._begins_anew = False
+        self._spent_tokens = claim.spent_tokens
         self._reading: asyncio.Task[list[Turn]] | None = None
         self._first_text_at: datetime | None = None
         self._output_tokens = 0
@@ -116,9 +156,16 @@ class Orchestration:
         self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             writer = await self._open()
+            keeping = asyncio.create_task(self._keep(writer))
             try:
-                await self._end(writer, await self._write(writer))
+                ending = await self._write(writer)
+                keeping.cancel()
+                if isinstance(ending, GivenBack):
+                    await self._give_back(writer, ending)
+                else:
+                    await self._end(writer, ending)
             finally:
+                keeping.cancel()
                 # Whatever broke: a lease that nobody works under must run out.
                 writer.close()
         except Fenced:
@@ -135,15 +182,18 @@ class Orchestration:
         writer = await self._context.flusher.open(
             self._claim.run,
             epoch=self._claim.epoch,
-            next_seq=self._claim.opening_seq + 1,
+            next_seq=self._claim.opening_seq + 1 if self._claim.epoch == 1 else None,
             owner_channel=self._context.channel,
             recheck=self._recheck,
             text=self._claim.partial,
+            output_tokens=self._claim.spent_tokens,
         )
         if writer.opening_lost:
             # Whoever reads the log must still hear which model answers; twice does no harm.
             for notice in self._claim.notices:
                 writer.event("notice", notice)
+        if self._claim.epoch > 1:
+            writer.event("notice", RECOVERED)
         return writer
 
     async def _recheck(self) -> RecheckReply:
@@ -152,46 +202,52 @@ class Orchestration:
 
     # --- the writing ------------------------------------------------------------------------------
 
-    async def _write(self, writer: RunWriter) -> Ending:
-        """Everything up to the last piece of text; what happens becomes an Ending, or Fenced."""
+    async def _write(self, writer: RunWriter) -> Ending | GivenBack:
+        """Everything up to the last piece of text; what happens becomes how it ends, or Fenced."""
         if self._claim.stop_requested or writer.stop_requested.is_set():
             return Ending("user_stopped")
         task = cast("asyncio.Task[bool]", asyncio.current_task())
         watch = asyncio.create_task(_cancel_when_told(writer, task))
+        silence = EngineWatch(self._context, self._claim.silence_s, task)
         self._context.running[self._claim.run] = task
         try:
-            return await self._answer(writer)
+            return await self._answer(writer, silence)
         except asyncio.CancelledError as cancelled:
             task.uncancel()
             return self._cancelled(cancelled)
         finally:
             # Taken out first: from here on no late stop may cut the finish in two.
-            self._context.running.pop(self._claim.run, None)
+            # (Where this worker has claimed it again meanwhile, it is another's by now.)
+            if self._context.running.get(self._claim.run) is task:
+                del self._context.running[self._claim.run]
             watch.cancel()
+            silence.end()
 
-    def _cancelled(self, cancelled: asyncio.CancelledError) -> Ending:
-        reason = reason_of(cancelled)
-        if reason == FENCED:
-            raise Fenced(f"{self._claim.run} was claimed by another") from None
-        if reason == STOP:
-            return Ending("user_stopped")
-        return Ending("interrupted", "interrupted")
+    def _cancelled(self, cancelled: asyncio.CancelledError) -> Ending | GivenBack:
+        match reason_of(cancelled):
+            case "fenced":
+                raise Fenced(f"{self._claim.run} was claimed by another") from None
+            case "stop":
+                return Ending("user_stopped")
+            case "unwatched":
+                return Ending("unwatched")
+            case "silent":
+                return self._engine_failed(f"silent for {self._claim.silence_s:g} s")
+            case _:
+                return GivenBack("this worker ends", FLUSH_TIMEOUT_S, self._claim.failures)
 
-    async def _answer(self, writer: RunWriter) -> Ending:
+    async def _answer(self, writer: RunWriter, silence: EngineWatch) -> Ending | GivenBack:
         try:
-            return await self._stream(writer)
-        except (AnswerTooLong, LogFull):
+            return await self._stream(writer, silence)
+        except (AnswerTooLong, LogFull, AnswerFull):
             return Ending("length")
         except PromptTooLong:
             return Ending("error", "prompt_too_long")
-        except EngineError as error:
+        except EngineRejected as error:
             self._log_failure(error.message)
-            return Ending(
-                "error", "rejected" if isinstance(error, EngineRejected) else "engine_failed"
-            )
-        except TimeoutError:
-            self._log_failure(f"the engine was silent for {self._claim.silence_s:g} s")
-            return Ending("error", "engine_failed")
+            return Ending("error", "rejected")
+        except EngineError as error:
+            return self._engine_failed(error.message)
         except Fenced:
             raise
         except Exception as error:
@@ -200,50 +256,77 @@ class Orchestration:
             log.debug("the run failed", exc_info=True)
             return Ending("error", "engine_failed")
 
-    async def _stream(self, writer: RunWriter) -> Ending:
+    def _engine_failed(self, why: str) -> Ending | GivenBack:
+        """The run goes on elsewhere, or here once the engine answers; not for ever."""
+        self._log_failure(why)
+        failures = 0 if self._first_text_at else self._claim.failures + 1
+        hold_s = HOLD_S * 2 ** max(0, failures - 1)
+        self._context.suspect(why, hold_s, self._claim.silence_s)
+        if failures >= FAILURES_MAX or self._claim.epoch >= EPOCHS_MAX:
+            return Ending("error", "engine_failed")
+        return GivenBack(why, failures=failures)
+
+    async def _stream(self, writer: RunWriter, silence: EngineWatch) -> Ending:
         prompt = await self._build_prompt()
-        if self._claim.partial and not prompt.partial:
-            writer.begin_anew()
+        try:
+            return await self._generate(writer, silence, prompt)
+        except EngineRejected as error:
+            if not prompt.partial or self._claim.continues:
+                raise
+            # A template that alters the answer's text, for one: its message can still be answered.
+            self._log_failure(f"it does not go on after a partial answer: {error.message}")
+        return await self._generate(writer, silence, await self._build_prompt(anew=True))
+
+    async def _generate(self, writer: RunWriter, silence: EngineWatch, prompt: Prompt) -> Ending:
+        self._begins_anew = bool(self._claim.partial) and not prompt.partial
+        self._seam = Seam(prompt.tail)
         request = GenerateRequest(
             run=self._claim.run,
             model=self._context.profile.model or self._claim.model,
             messages=prompt.messages,
             max_tokens=prompt.max_tokens,
             partial=prompt.partial,
+            partial_tokens=prompt.spent_tokens,
             cache_salt=self._claim.cache_salt,
             priority=self._claim.priority,
+            signs=silence,
         )
+        self._context.last_model = request.model
         pieces = self._context.engine.generate(request)
-        loop = asyncio.get_running_loop()
-        first_s = PREFILL_FACTOR * self._claim.silence_s
+        silence.begin()
         ending: Ending | None = None
         # Closing the stream aborts the request at the engine, whatever ended the loop.
-        async with asyncio.timeout(first_s) as silence, aclosing(pieces) as stream:
-            heard_s = 0.0
+        async with aclosing(pieces) as stream:
             async for piece in stream:
-                now_s = loop.time()
-                if now_s - heard_s > SILENCE_STEP_S:
-                    # Not for every token: moving a timer costs as much as all the rest here.
-                    heard_s = now_s
-                    silence.reschedule(now_s + self._claim.silence_s + SILENCE_STEP_S)
+                silence.heard()
                 self._take(writer, piece)
                 if piece.finish is not None:
                     # Read to its end all the same: a stream that is left costs its connection.
                     ending = Ending(piece.finish, usage=piece.usage)
         if ending is None:
             raise EngineCutOff("the engine ended without a finish")
+        if rest := self._seam.end():
+            writer.text(rest)
         return ending
 
-    async def _build_prompt(self) -> Prompt:
+    async def _build_prompt(self, *, anew: bool = False) -> Prompt:
         # The task goes with this frame: what was left out of a long path is not kept.
-        reading, self._reading = cast("asyncio.Task[list[Turn]]", self._reading), None
-        return await build_prompt(self._claim, self._context.engine, await reading)
+        reading, self._reading = self._reading, None
+        read = partial(in_database, read_turns, self._claim)
+        turns = await _patiently((lambda: reading) if reading is not None else read, read)
+        return await build_prompt(self._claim, self._context.engine, turns, anew=anew)
 
     def _take(self, writer: RunWriter, piece: Piece) -> None:
+        text = self._seam.feed(piece.text)
+        if text and self._begins_anew:
+            # Not before: what was written is worth more than an engine that may yet refuse.
+            self._begins_anew, self._spent_tokens = False, 0
+            writer.begin_anew()
         self._output_tokens += piece.tokens
-        if piece.text:
+        writer.output_tokens = self._spent_tokens + self._output_tokens
+        if text:
             self._first_text_at = self._first_text_at or timezone.now()
-            writer.text(piece.text)
+            writer.text(text)
 
     def _log_failure(self, what: str) -> None:
         log.warning(
@@ -252,6 +335,68 @@ class Orchestration:
             what,
             extra={"action": "run_failed", "run": self._claim.run},
         )
+
+    # --- while it is written ----------------------------------------------------------------------
+
+    async def _keep(self, writer: RunWriter) -> None:
+        """Keep the text of a long run now and then, and see whether anybody watches it."""
+        loop = asyncio.get_running_loop()
+        watched_s = kept_s = loop.time()
+        kept = 0
+        while True:
+            await asyncio.sleep(AWAY_CHECKPOINT_S)
+            now_s = loop.time()
+            is_cut = self._context.flusher.is_cut(writer)
+            # While Redis is away nobody can say that they watch.
+            watched_s = now_s if writer.watchers or is_cut else watched_s
+            if now_s - watched_s > settings.UNWATCHED_S:
+                self._end_unwatched()
+            is_due = now_s - kept_s > (0 if is_cut else CHECKPOINT_S - AWAY_CHECKPOINT_S / 2)
+            if is_due and writer.progress != kept:
+                kept_s, kept = now_s, writer.progress
+                await self._save(writer)
+
+    def _end_unwatched(self) -> None:
+        if self._context.is_pressed and self._claim.priority == FREE_PRIORITY:
+            self._context.cancel(self._claim.run, UNWATCHED)
+
+    async def _save(self, writer: RunWriter, *, is_whole: bool = False) -> None:
+        self._is_kept = True
+        claim, text = self._claim, writer.whole_text
+        written = Written(text, writer.output_tokens, claim.epoch, writer.seq, is_whole)
+        try:
+            await in_database(checkpoints.save, claim.run_id, claim.owner_id, written)
+        except CONNECTION_ERRORS as error:
+            log.warning(
+                "The text of %s could not be kept: %s",
+                claim.run,
+                type(error).__name__,
+                extra={"action": "checkpoint_failed", "run": claim.run},
+            )
+
+    async def _give_back(self, writer: RunWriter, given: GivenBack) -> None:
+        """Let another owner go on: keep the text, let go of the lease, queue the run before all
+        others. What fails here the reaper does some seconds later."""
+        run = self._claim.run
+        log.info(
+            "%s given back: %s", run, given.why, extra={"action": "run_given_back", "run": run}
+        )
+        # Neither waits for the other: PostgreSQL may be away, or Redis.
+        await asyncio.gather(self._let_go(writer, given), writer.hand_over(given.flush_s))
+        try:
+            await self._context.scheduler.requeue_front(self._entry, pool=self._pool)
+        except RedisError:
+            log.warning("%s not queued again", run, extra={"action": "not_queued", "run": run})
+
+    async def _let_go(self, writer: RunWriter, given: GivenBack) -> None:
+        await self._save(writer, is_whole=True)
+        with contextlib.suppress(*CONNECTION_ERRORS):  # then it counts for nothing
+            await in_database(
+                runs.let_go,
+                self._claim,
+                failures=given.failures,
+                first_text_at=self._first_text_at,
+            )
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -272,20 +417,24 @@ class Orchestration:
 
     def _outcome(self, ending: Ending, text: str, last_seq: int) -> Outcome:
         usage = ending.usage or Usage(0, 0, self._output_tokens)
+        # What an earlier owner has written was a part of this engine's prompt; it is charged as
+        # what it is, and once.
+        prompt_tokens = max(0, usage.prompt_tokens - self._spent_tokens)
         return Outcome(
             finish=ending.finish,
             text=text,
             last_seq=last_seq,
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=usage.cached_tokens,
-            output_tokens=usage.output_tokens,
+            prompt_tokens=prompt_tokens,
+            cached_tokens=min(usage.cached_tokens, prompt_tokens),
+            output_tokens=self._spent_tokens + usage.output_tokens,
             first_text_at=self._first_text_at,
             error_code=ending.error_code,
+            is_kept=self._is_kept,
         )
 
     async def _finish(self, writer: RunWriter, outcome: Outcome) -> dict[str, object] | None:
         """The finish, tried until it holds or the run is no longer ours; the lease is renewed."""
-        pause_s = RETRY_S[0]
+        pauses_s = _pauses_s()
         while not writer.fenced.is_set():
             try:
                 return await in_database(runs.finish, self._claim, outcome)
@@ -297,9 +446,30 @@ class Orchestration:
                 outcome = replace(outcome, finish="error", error_code="engine_failed", text="")
             except CONNECTION_ERRORS:
                 log.warning("PostgreSQL is away at a finish", extra={"action": "finish_retried"})
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, RETRY_S[1])
+                await asyncio.sleep(next(pauses_s))
         return None
+
+
+async def _patiently(first: Callable[[], Awaitable[T]], again: Callable[[], Awaitable[T]]) -> T:
+    """What `first` gives, or `again` where PostgreSQL is away. Its lease is renewed meanwhile, and
+    a stop or another owner ends the wait."""
+    ask, pauses_s = first, _pauses_s()
+    while True:
+        try:
+            return await ask()
+        except (DataError, IntegrityError, ProgrammingError):
+            raise
+        except CONNECTION_ERRORS:
+            log.warning("PostgreSQL is away at a prompt", extra={"action": "prompt_retried"})
+            await asyncio.sleep(next(pauses_s))
+            ask = again
+
+
+def _pauses_s() -> Iterator[float]:
+    pause_s, longest_s = RETRY_S
+    while True:
+        yield pause_s
+        pause_s = min(pause_s * 2, longest_s)
 
 
 async def _cancel_when_told(writer: RunWriter, task: asyncio.Task[bool]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from accounts.ids import external_id
@@ -37,6 +39,13 @@ def other_model_notice(used: Model, instead_of: Model, *, asked: str) -> dict[st
         "model": used.slug,
         "instead_of": instead_of.slug,
     }
+
+
+RECOVERED: Final[Mapping[str, object]] = {
+    "code": "recovered",
+    "text": "The answer was interrupted for a moment and goes on.",
+}
+"""The data of the `notice` that another owner has gone on with the run."""
 
 
 def start_data(row: Run) -> bytes:

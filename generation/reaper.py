@@ -9,34 +9,37 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+from django.db import OperationalError
 from django.db.models import QuerySet
 from django.db.models.functions import Now
+from django.utils import timezone
 from redis.exceptions import RedisError
 
-from generation import runs
+from generation import checkpoints, orphans, runs
+from generation.catalogue import FRESH
 from generation.events import Event, encode_data, takeover_seq
 from generation.fallback import move_stranded_runs
 from generation.guarded import guarded
 from generation.launch import launch, queue_entry
-from generation.models import Pool, Run
+from generation.models import Pool, Replica, Run
+from generation.orphans import DEAD_AFTER
 from generation.owner_signal import tell_owner
 from generation.payloads import error_payload
-from generation.redis_clients import pause_reaping, reaping_paused, token_log
-from generation.run_state import ENDED, LIVE
+from generation.redis_clients import pause_reaping, reaping_paused, takes_writes, token_log
+from generation.run_state import ENDED, EPOCHS_MAX, LIVE
 from generation.scheduler import QueueEntry, scheduler_sync
 from generation.stopping import repair_end, stop_run
-from generation.token_log import Assembled, Batch, LogState, assemble
+from generation.token_log import Batch, LogState
 
 log = logging.getLogger(__name__)
 
 LOST_AFTER: Final = timedelta(seconds=2)
 """A run saved so long ago without a place in the queue was lost on its way there."""
-
-DEAD_AFTER: Final = timedelta(seconds=6)
-"""A claim gets so long to open its log; as long as a lease lasts (token_log.limits.LEASE_MS)."""
 
 CONFIRM_S: Final = 2.0
 """An owner renews its lease every second: twice as long and it is not only late."""
@@ -44,8 +47,13 @@ CONFIRM_S: Final = 2.0
 REPAIRED_WITHIN: Final = timedelta(minutes=2)
 """How long after its end a run's log is looked at; an ended log lives a minute."""
 
+WAIT_FOR_REPLICA: Final = timedelta(minutes=10)
+"""How long a run without an owner waits for an engine: a large model takes minutes to load."""
+
+WAIT_FOR_NOBODY: Final = timedelta(minutes=1)
+"""And where not even a worker is there."""
+
 BATCH: Final = 200
-PAGES: Final = 200
 
 
 def sweep() -> None:
@@ -56,10 +64,11 @@ def sweep() -> None:
     for pool in Pool.objects.values_list("slug", flat=True):
         guarded(_sweep_pool, pool)
     move_stranded_runs()
+    checkpoints.drop_ended()
     stop_deleted()
     tell_stops()
     repair_ends()
-    end_dead_runs()
+    mend_dead_runs()
 
 
 def _sweep_pool(pool: str) -> None:
@@ -153,8 +162,8 @@ def repair_ends() -> int:
     return repaired
 
 
-def end_dead_runs() -> int:
-    """End running runs whose owner is gone, as `interrupted`, with the best text known.
+def mend_dead_runs() -> int:
+    """Give running runs whose owner is gone to another, or end them; how many.
 
     Each is looked at twice, CONFIRM_S apart: when Redis thaws after some seconds it may answer us
     before it has taken the owners' renewals, and every lease looks dead for a moment.
@@ -162,21 +171,32 @@ def end_dead_runs() -> int:
     if reaping_paused():
         return 0
     running = Run.objects.filter(status="running", claimed_at__lt=Now() - DEAD_AFTER)
-    suspects = [row for batch in _batches(running) for row in _without_owner(batch)]
-    if not suspects:
+    suspects = [row for batch in _batches(running) for row in _in_need(_dead_among(batch))]
+    if not suspects or not takes_writes():
         return 0
     time.sleep(CONFIRM_S)
     parts = [suspects[at : at + BATCH] for at in range(0, len(suspects), BATCH)]
-    dead = [row for part in parts for row in _without_owner(part)]
+    dead = [pair for part in parts for pair in _dead_among(part)]
     # Asked last: a Redis that was lost in between knows no lease, and has no marker either.
     if reaping_paused() or not _all_built():
         return 0
-    return sum(guarded(_end_dead, row) for row in dead)
+    # The oldest last: each goes to the head of its queue.
+    return sum(guarded(_mend, pair) for pair in reversed(dead))
 
 
-def _without_owner(rows: Sequence[Run]) -> list[Run]:
-    states = token_log().states([row.external_id for row in rows])
-    return [row for row, state in zip(rows, states, strict=True) if _dead(state)]
+def _dead_among(rows: Sequence[Run]) -> list[tuple[Run, LogState | None]]:
+    states = orphans.states_of(rows)
+    return [pair for pair in zip(rows, states, strict=True) if orphans.has_no_owner(pair[1])]
+
+
+def _in_need(dead: Sequence[tuple[Run, LogState | None]]) -> list[Run]:
+    """Those for which something is to be done: not what waits in its queue already, and may."""
+    places = scheduler_sync().positions([(row.pool_id, row.external_id) for row, _ in dead])
+    return [
+        row
+        for (row, state), place in zip(dead, places, strict=True)
+        if place is None or not _can_go_on(row, state)
+    ]
 
 
 def _all_built() -> bool:
@@ -193,21 +213,85 @@ def _batches(rows: QuerySet[Run]) -> Iterator[list[Run]]:
         yield batch
 
 
-def _dead(state: LogState | None) -> bool:
-    return state is None or not (state.leased or state.status == "ended")
+def _mend(pair: tuple[Run, LogState | None]) -> bool:
+    row, state = pair
+    return _put_back(row, state) if _can_go_on(row, state) else _end_dead(row)
+
+
+def _can_go_on(row: Run, state: LogState | None) -> bool:
+    """Whether another owner may still finish it."""
+    if row.stop_requested_at is not None or row.epoch >= EPOCHS_MAX:
+        return False
+    unowned = _unowned_for(row, state)
+    if unowned is None:
+        return False
+    # The lease is the send's where an owner died before it opened the log.
+    waited = min(unowned, timezone.now() - (row.claimed_at or row.queued_at))
+    patience = WAIT_FOR_REPLICA if _is_announced(row.pool_id) else WAIT_FOR_NOBODY
+    return waited < patience
+
+
+def _unowned_for(row: Run, state: LogState | None) -> timedelta | None:
+    """None where owner and log are both lost, and with them some of the text."""
+    if state is not None:
+        return timedelta(milliseconds=state.now_ms - state.lease_until_ms)
+    let_go = checkpoints.let_go_at(row.id, row.epoch)
+    return timezone.now() - let_go if let_go is not None else None
+
+
+def _is_announced(pool: str) -> bool:
+    """Whether a worker is there, whatever becomes of its engine."""
+    return Replica.objects.filter(pool=pool, heartbeat__gt=Now() - FRESH).exists()
+
+
+def _put_back(row: Run, state: LogState | None) -> bool:
+    """To the head of its queue, with a ticket; False where it waits there already, or its log is
+    no help any more (the next sweep ends it)."""
+    entry = queue_entry(row)
+    if scheduler_sync().position(entry.run, row.pool_id) is not None:
+        return False
+    if state is not None and not _keep_text(row, state):
+        return _end_dead(row)
+    added = scheduler_sync().requeue_front(entry, pool=row.pool_id).added
+    if added:
+        log.warning(
+            "%s lost its owner and waits for another",
+            entry.run,
+            extra={"action": "run_put_back", "run": entry.run, "pool": row.pool_id},
+        )
+    return added
+
+
+def _keep_text(row: Run, state: LogState) -> bool:
+    """What the log holds, while nobody owns the run: nobody else would keep it. False where it
+    cannot be read."""
+    if orphans.written_in_log(row.external_id) is None:
+        return False
+    written = orphans.best_text(row)
+    if written is None:
+        return False
+    with suppress(OperationalError):  # the keys may be away
+        # Under the epoch that the row has: its owner may have died before it opened the log.
+        kept = replace(written, epoch=row.epoch, seq=state.last_seq, is_whole=True)
+        checkpoints.save(row.id, row.owner_id, kept)
+    return True
 
 
 def _end_dead(row: Run) -> bool:
     """Take the run over and end it as an owner does: PostgreSQL first, the log second."""
+    found = orphans.read_log(row.external_id)
+    written = orphans.best_text(row)
     claim = runs.take_over(row.id, row.epoch, "reaper")
     if claim is None:
         return False
-    found = _read_log(claim.run, claim.partial)
+    scheduler_sync().remove(claim.run, row.pool_id)  # where it was put back, and nobody came
+    claim = orphans.with_text(claim, written)
     stopped = claim.stop_requested
-    events = _last_events(claim.epoch, found, stopped=stopped)
+    events = _last_events(claim.epoch, claim.partial, stopped=stopped) if found else []
     outcome = runs.Outcome(
         finish="user_stopped" if stopped else "interrupted",
-        text=found.text,
+        text=claim.partial,
+        output_tokens=claim.spent_tokens,
         last_seq=events[-1].seq + 1 if events else takeover_seq(claim.epoch),
         error_code="" if stopped else "interrupted",
     )
@@ -222,28 +306,10 @@ def _end_dead(row: Run) -> bool:
     return done is not None
 
 
-def _read_log(run: str, partial: str) -> Assembled:
-    """The text that the log holds; where it is gone, or begins in the middle, `partial`.
-
-    That is the text which the answer began with: nothing, unless it continues another.
-    """
-    found = Assembled("", 0, whole=True)
-    for _ in range(PAGES):
-        page = token_log().read(run, found.last_seq)
-        if page is None:
-            return Assembled(partial, 0, whole=True)
-        if not page.events:
-            break
-        found = assemble(page.events, text=found.text, after=found.last_seq)
-    return found if found.whole else Assembled(partial, found.last_seq, whole=True)
-
-
-def _last_events(epoch: int, found: Assembled, *, stopped: bool) -> list[Event]:
-    """What stands before `done`; nothing at all where the log is gone."""
-    if not found.last_seq:
-        return []
+def _last_events(epoch: int, text: str, *, stopped: bool) -> list[Event]:
+    """What stands before `done`."""
     first = takeover_seq(epoch)
-    events = [Event(first, "snapshot", encode_data({"text": found.text}))]
+    events = [Event(first, "snapshot", encode_data({"text": text}))]
     if not stopped:
         events.append(Event(first + 1, "error", encode_data(error_payload("interrupted"))))
     return events

@@ -9,12 +9,14 @@ from functools import lru_cache
 from typing import Final
 
 from django.conf import settings
+from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from generation.token_log.clients import SyncRedis, sync_client
 from generation.token_log.log import TokenLogSync
 
 PAUSE_KEY: Final = "reaper:paused"
 PAUSE_MS: Final = 15_000
+PROBE_KEY: Final = "reaper:probe"
 
 
 @lru_cache(maxsize=1)
@@ -35,3 +37,13 @@ def pause_reaping() -> None:
 
 def reaping_paused() -> bool:
     return bool(_redis().exists(PAUSE_KEY))
+
+
+def takes_writes() -> bool:
+    """Whether Redis takes what leases are renewed with. Full (`maxmemory`) or read-only it refuses
+    every owner's, and still says that their leases have run out."""
+    try:
+        _redis().set(PROBE_KEY, b"1", px=1_000)
+    except (OutOfMemoryError, ReadOnlyError):
+        return False
+    return True

@@ -17,6 +17,13 @@ LIVE: frozenset[Status] = frozenset({"queued", "running"})
 ENDED: frozenset[Status] = frozenset({"completed", "stopped", "failed", "blocked"})
 STATUSES: tuple[Status, ...] = ("queued", "running", "completed", "stopped", "failed", "blocked")
 
+EPOCHS_MAX = 20
+"""Owners that a run may have, whatever became of them: then it ends with the text it has."""
+
+FAILURES_MAX = 5
+"""How often in a row an engine may fail it before another word is written. What takes an engine
+down is most likely what it reads first; the answers beside it have got further."""
+
 STATUS_OF_FINISH: dict[Finish, Status] = {
     "stop": "completed",
     "length": "completed",

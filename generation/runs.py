@@ -15,8 +15,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
-from django.db.models.functions import Now
+from django.db.models import DateTimeField, Q, QuerySet, Value
+from django.db.models.functions import Coalesce, Now
 
 from accounts import sql
 from accounts.errors import NotFound
@@ -27,6 +27,7 @@ from conversations import services
 from conversations.content import plain_text
 from conversations.models import Message
 from conversations.sealed import readable_parts
+from generation import checkpoints
 from generation.events import encode_data
 from generation.exceptions import RunLive, RunStopping
 from generation.models import Model, Run
@@ -62,12 +63,16 @@ class Claim:
     stop_requested: bool
     silence_s: float
     notices: tuple[Mapping[str, object], ...] = ()
-    partial: str = ""  # the text that the answer begins with, where it continues another
+    # What the answer begins with: a reply that it continues, or what an earlier owner has written.
+    partial: str = ""
+    spent_tokens: int = 0  # what of it earlier owners of this run have written
+    continues: bool = False  # whether it begins with another run's reply
     # Answers share an engine's prefix cache only where this is the same: how fast a prompt is read
     # would else tell one organisation what another has asked.
     cache_salt: str = ""
     priority: int = FREE_PRIORITY
     context_tokens: int | None = None  # None: the model has been deleted since
+    failures: int = 0  # how often in a row an engine has failed it without another word
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ class Outcome:
     output_tokens: int = 0
     first_text_at: datetime | None = None
     error_code: str = ""
+    is_kept: bool = False  # a checkpoint may be there
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +265,7 @@ _CLAIM_OF = f"""
 SELECT run.id, run.epoch, run.owner_id, run.conversation_id, run.parent_id, run.model_used,
     run.answer_tokens, run.opening_seq, run.stop_requested_at IS NOT NULL, run.continues_id,
     pool.silence_s, person.organisation_id, organisation.cache_salt, model.context_tokens,
-    {is_paid_sql("run.owner_id")}, run.notices
+    {is_paid_sql("run.owner_id")}, run.notices, run.failures
 FROM run
 JOIN generation_pool pool ON pool.slug = run.pool_id
 JOIN accounts_user person ON person.id = run.owner_id
@@ -287,10 +293,13 @@ def claim(run_id: uuid.UUID, replica: str, *, pool: str) -> Claim | None:
     return _take({**values, "pool": pool})
 
 
-def take_over(run_id: uuid.UUID, epoch: int, replica: str) -> Claim | None:
-    """Mint the next epoch of a running run whose owner is gone; None if somebody was faster."""
+def take_over(
+    run_id: uuid.UUID, epoch: int, replica: str, *, pool: str | None = None
+) -> Claim | None:
+    """Mint the next epoch of a running run whose owner is gone; None if somebody was faster, or the
+    run is in another pool than `pool`. The claim has the text of a continued reply alone."""
     values = {"run": run_id, "status": "running", "epoch": epoch, "replica": replica}
-    return _take({**values, "pool": None})
+    return _take({**values, "pool": pool})
 
 
 def _take(values: Mapping[str, object]) -> Claim | None:
@@ -310,7 +319,7 @@ def _claim_of(run_id: uuid.UUID) -> Claim:
 def _claim_of_row(row: Sequence[Any]) -> Claim:
     (run_id, epoch, owner_id, conversation_id, parent_id, model, answer_tokens) = row[:7]
     (opening_seq, stop_requested, continues_id, silence_s) = row[7:11]
-    (organisation_id, salt, context, is_paid, notices) = row[11:]
+    (organisation_id, salt, context, is_paid, notices, failures) = row[11:]
     return Claim(
         run_id=run_id,
         run=external_id("g", run_id),
@@ -325,9 +334,11 @@ def _claim_of_row(row: Sequence[Any]) -> Claim:
         stop_requested=stop_requested,
         silence_s=silence_s,
         partial=_text_of(continues_id),
+        continues=continues_id is not None,
         cache_salt=_cache_salt(owner_id, organisation_id, salt),
         priority=PAID_PRIORITY if is_paid else FREE_PRIORITY,
         context_tokens=context,
+        failures=failures,
     )
 
 
@@ -345,6 +356,14 @@ def finish(claim: Claim, outcome: Outcome) -> dict[str, object] | None:
     another). Safe to repeat: a finish whose commit was not heard of is recognised as done.
     """
     return _end(claim.run_id, "running", claim.epoch, outcome)
+
+
+def let_go(claim: Claim, *, failures: int, first_text_at: datetime | None) -> None:
+    """What the next owner must know of the one that gives the run back; nothing happens where it is
+    no longer ours."""
+    ours = Run.objects.filter(id=claim.run_id, status="running", epoch=claim.epoch)
+    first = Coalesce("first_text_at", Value(first_text_at, output_field=DateTimeField()))
+    ours.update(failures=failures, first_text_at=first)
 
 
 def end_queued(run_id: uuid.UUID, outcome: Outcome) -> dict[str, object] | None:
@@ -388,7 +407,8 @@ _END = """
 UPDATE generation_run
 SET status = %(ended)s, finish = %(finish)s, error_code = %(error_code)s, last_seq = %(last_seq)s,
     prompt_tokens = %(prompt)s, cached_tokens = %(cached)s, output_tokens = %(output)s,
-    cost = %(cost)s, first_text_at = %(first_text_at)s, finished_at = statement_timestamp()
+    cost = %(cost)s, first_text_at = coalesce(first_text_at, %(first_text_at)s),
+    finished_at = statement_timestamp()
 WHERE id = %(run)s AND status = %(status)s AND epoch = %(epoch)s
 RETURNING owner_id, conversation_id, parent_id, reply_id, model_used, continues_id
 """
@@ -427,6 +447,8 @@ def _end(run_id: uuid.UUID, status: str, epoch: int, outcome: Outcome) -> dict[s
     if not found:
         return _done_if_ours(run_id, epoch, outcome)
     row = _Ended(*found[0])
+    if outcome.is_kept or epoch > 1:
+        checkpoints.drop(run_id)
     leaf = _write_reply(run_id, row, outcome, cost)
     hint(row.owner_id, "conversation_changed", conversation=row.conversation_id)
     hint(row.owner_id, "run_ended", conversation=row.conversation_id, run=run_id)

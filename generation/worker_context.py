@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from redis.asyncio import Redis
 
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 # `CancelledError.args[0]` in the task. Anything else, or nothing, is to be read as HANDOVER.
 STOP: Final = "stop"  # somebody pressed stop: keep the text, end the run as `user_stopped`
 FENCED: Final = "fenced"  # another owner has a larger epoch: write nothing any more
-HANDOVER: Final = "handover"  # this worker ends: keep the text, end the run as `interrupted`
+HANDOVER: Final = "handover"  # this worker ends: give the run back, another goes on with it
+SILENT: Final = "silent"  # the engine says nothing: give the run back
+UNWATCHED: Final = "unwatched"  # nobody looks and others wait: keep the text, end the run
 
-Reason = Literal["stop", "fenced", "handover"]
+Reason = Literal["stop", "fenced", "handover", "silent", "unwatched"]
 
 
 @dataclass(slots=True)
@@ -31,7 +34,10 @@ class WorkerContext:
     `channel` is the worker's control channel, told to the log as the owner's. `running` holds, by
     external run id, the tasks that may be cancelled: an orchestration enters itself after its claim
     and takes itself out before it writes the finish, so that no late stop cuts a transaction.
-    `handover` is set before running orchestrations are cancelled with HANDOVER.
+    `handover` is set before running orchestrations are cancelled with HANDOVER. `suspect` is called
+    where the engine has failed a run: why, how long (s) it is to get none, and how long it may be
+    silent. `last_model` is what it was asked for last. `heard_s` is when (the loop's clock) it
+    last gave a piece of any answer. `is_pressed`: runs wait, and no slot here is free.
     """
 
     redis: Redis
@@ -45,6 +51,10 @@ class WorkerContext:
     channel: str
     running: dict[str, asyncio.Task[bool]] = field(default_factory=dict)
     handover: asyncio.Event = field(default_factory=asyncio.Event)
+    suspect: Callable[[str, float, float], None] = lambda _why, _hold_s, _silence_s: None
+    last_model: str = ""
+    heard_s: float = 0.0
+    is_pressed: bool = False
 
     def cancel(self, run: str, reason: Reason) -> bool:
         """Cancel a running orchestration; False where this worker has none of that run."""
@@ -63,10 +73,5 @@ def cancel_once(task: asyncio.Task[bool], reason: Reason) -> bool:
 
 def reason_of(cancelled: asyncio.CancelledError) -> Reason:
     """Why an orchestration was cancelled."""
-    match cancelled.args:
-        case ("stop",):
-            return "stop"
-        case ("fenced",):
-            return "fenced"
-        case _:
-            return "handover"
+    told = cancelled.args[0] if cancelled.args else HANDOVER
+    return next((reason for reason in get_args(Reason) if reason == told), HANDOVER)

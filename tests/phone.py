@@ -194,6 +194,11 @@ class Phone:
 
     # --- what the screen shows --------------------------------------------------------------------
 
+    @property
+    def told(self) -> list[str]:
+        """The codes of its notices but `queued`: whether a run waits a moment first is chance."""
+        return [code for notice in self.notices if (code := notice["code"]) != "queued"]
+
     def take(self, frame: Frame) -> None:
         """One event, by the rules every client can rely on."""
         assert self.done is None, f"{frame} after done"
@@ -278,6 +283,8 @@ class Phone:
             try:
                 await self.resume(url, events=events)
             except (ConnectionError, EOFError):
+                self.status = 0
+            if self.status != 200:
                 await asyncio.sleep(0.05)  # nobody listens there (yet, or any more)
         return self
 

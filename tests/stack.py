@@ -6,6 +6,7 @@ steered by directives in the user's message (see generation/engines/simulated.py
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -115,6 +116,7 @@ class Stack:
     webs: list[Process] = field(default_factory=list)
     workers: list[Process] = field(default_factory=list)
     _exit: ExitStack = field(default_factory=ExitStack)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @classmethod
     def start(
@@ -210,7 +212,7 @@ class Stack:
     def start_worker(
         self, slots: int = 8, env: Mapping[str, str] | None = None, pool: str = "sim"
     ) -> Process:
-        number = len(self.workers) + 1
+        number = next(self._numbers)
         replica = f"{pool}-{number}"
         command = ["-m", *gpu_worker_module(pool, slots, f"gpu-{number}"), "--loglevel", "INFO"]
         own = gpu_worker_environment(pool, replica)
@@ -282,10 +284,21 @@ class Stack:
         with psycopg.connect(self.env["DATABASE_URL"]) as connection:
             return connection.execute(query, values).fetchall()
 
+    def let_reap(self) -> None:
+        """As if Redis had not been lost a moment ago."""
+        with redis.Redis.from_url(self.env["REDIS_URL"]) as client:
+            client.delete("reaper:paused")
+
     def execute(self, statement: str, *values: object) -> None:
         """Change what PostgreSQL has, behind the product's back."""
         with psycopg.connect(self.env["DATABASE_URL"]) as connection:
             connection.execute(statement, values)
+
+    def kept(self, *runs: str) -> int:
+        """How many of the runs have their text in a checkpoint."""
+        query = "SELECT count(*) FROM generation_runcheckpoint WHERE run_id = ANY(%s::uuid[])"
+        ((count,),) = self.rows(query, [run.removeprefix("g_") for run in runs])
+        return int(count)
 
     def hold(self, name: str = "") -> Path:
         """A file that makes the engine wait (directive `hold`: name) while it exists."""

@@ -80,11 +80,13 @@ class EmbeddedPostgres:
 
     @classmethod
     @contextlib.contextmanager
-    def temporary(cls) -> Iterator[Self]:
-        """A server for a test run: nothing synced to disk, everything removed at the end."""
+    def temporary(cls, *, durable: bool = False) -> Iterator[Self]:
+        """A server for a test run; everything is removed at the end. Nothing is synced to disk
+        unless it is `durable`: one that is killed then loses what it said it had committed.
+        """
         with tempfile.TemporaryDirectory(prefix="hearth-", ignore_cleanup_errors=True) as directory:
             Path(directory).chmod(0o711)
-            with cls(Path(directory), durable=False) as postgres:
+            with cls(Path(directory), durable=durable) as postgres:
                 yield postgres
 
     def __enter__(self) -> Self:

@@ -34,6 +34,8 @@ class AnswerReader:
         self._usage: Usage | None = None
         self._tokens = 0
         self.done = False
+        self.events = 0
+        """How many came; comments, which some servers send while they read, are none."""
 
     @property
     def finished(self) -> bool:
@@ -62,6 +64,7 @@ class AnswerReader:
 
     def _pieces(self, events: list[SseEvent]) -> list[Piece]:
         pieces = []
+        self.events += len(events)
         for event in events:
             if event.data.strip() == DONE:
                 self.done = True

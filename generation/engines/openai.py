@@ -159,10 +159,13 @@ class OpenAIEngine:
                     chunk = await self._read(call, chunks, answer)
                     if chunk is None:
                         break
+                    events = answer.events
                     for piece in answer.feed(chunk):
                         yield piece
                         call.check()
-                last = answer.end(estimate_tokens(request.messages))
+                    if request.signs is not None and answer.events > events:
+                        (request.signs.over if answer.finished else request.signs.heard)()
+                last = answer.end(_prompt_estimate(request))
                 await self._read_to_end(call, chunks)
             yield last
 
@@ -418,3 +421,14 @@ class _Options:
 
 def _wrong(key: str, expected: str) -> ValueError:
     return ValueError(f"option {key!r} must be {expected}")
+
+
+def _prompt_estimate(request: GenerateRequest) -> int:
+    """For a server that tells no usage."""
+    if request.partial_tokens:
+        return estimate_tokens(request.messages) + request.partial_tokens
+    return estimate_tokens((*request.messages, *_begun(request.partial)))
+
+
+def _begun(partial: str) -> tuple[ChatMessage, ...]:
+    return (ChatMessage("assistant", partial),) if partial else ()

@@ -24,10 +24,11 @@ from generation.engines.vllm import VllmEngine
 PROFILES_BYTES_MAX = 256 * 1024
 CONTEXT_TOKENS_MAX = 16 * 1024 * 1024
 SLOTS_MAX = 4096
+SILENCE_S_MAX = 3600
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEYS = frozenset(
-    {"kind", "url", "api_key", "model", "context_tokens", "slots", "options", "serve"}
+    {"kind", "url", "api_key", "model", "context_tokens", "slots", "silence_s", "options", "serve"}
 )
 # What the kernel takes for a unix socket's name, less the byte that ends it.
 SOCKET_BYTES_MAX = 107
@@ -85,6 +86,7 @@ def _profile(name: str, entry: object) -> EngineProfile:
         ),
         slots=_count(name, entry, "slots", EngineProfile.slots, SLOTS_MAX),
         options=_options(name, entry),
+        silence_s=_silence_s(name, entry),
     )
     return _with_serve(profile, entry["serve"]) if "serve" in entry else profile
 
@@ -119,6 +121,16 @@ def _count(name: str, entry: Mapping[str, Any], key: str, default: int, largest:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
         raise InvalidProfiles(f"Profile {name!r}: {key!r} must be a whole number, 1 to {largest}.")
     return value
+
+
+def _silence_s(name: str, entry: Mapping[str, Any]) -> float | None:
+    value = entry.get("silence_s")
+    if value is None:
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 1 <= value <= SILENCE_S_MAX:
+        raise InvalidProfiles(f"Profile {name!r}: 'silence_s' must be 1 to {SILENCE_S_MAX}.")
+    return float(value)
 
 
 def _api_key(name: str, api_key: str) -> str:

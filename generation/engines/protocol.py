@@ -23,6 +23,16 @@ class ChatMessage:
     text: str
 
 
+class Signs(Protocol):
+    """Is told what an engine does that is no piece of text."""
+
+    def heard(self) -> None:
+        """It says something: it thinks, or tells a role."""
+
+    def over(self) -> None:
+        """The answer is whole; what still comes is no part of it, and may never come."""
+
+
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One answer to write. `run` only names the request for `abort` and in the engine's logs."""
@@ -35,9 +45,12 @@ class GenerateRequest:
     # Text of the answer so far. The engine goes on after it and does not repeat it; only for
     # engines whose `can_continue` is true.
     partial: str = ""
+    # How many tokens that is, where it is known; 0: it is not.
+    partial_tokens: int = 0
     cache_salt: str | None = None
     # Lower goes first, as in vLLM. Engines without priorities ignore it.
     priority: int = 0
+    signs: Signs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +151,8 @@ class EngineProfile:
     slots: int = 1
     options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     serve: ServeOptions | None = None
+    # How long it may say nothing, for a pool that is made for it; None: the pools' default.
+    silence_s: float | None = None
 
     @property
     def socket(self) -> Path | None:

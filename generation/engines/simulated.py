@@ -14,6 +14,7 @@ Script keys (each is an option and a directive key):
   `unavailable`: the fault before the first piece
 - `fault_times` (1): on how many of a run's requests in this process the fault fires; a request that
   continues a partial answer is spared. 0: on every one, continuations too.
+- `broken_at`: n: every request breaks off where n pieces of the answer stand, whoever wrote them
 - `reject`: every request is refused
 - `hold_after` (0), `hold`: see `hold_file`
 
@@ -85,6 +86,7 @@ class Script:
     fail_after: int | None = None
     cut_after: int | None = None
     hang_after: int | None = None
+    broken_at: int | None = None
     unavailable: bool = False
     reject: bool = False
     fault_times: int = 1
@@ -281,9 +283,12 @@ class SimulatedEngine:
         if script.unavailable:
             raise EngineUnavailable("The simulated engine is unavailable, as scripted.")
         pace, count = _Pace(script), 0
+        stands = len(_WORDS.findall(request.partial))
         finish: Finish = "stop"
         for text in skip_partial(script.answer(user_text), request.partial):
             await self._fault(script, count, alarm)
+            if script.broken_at is not None and stands + count >= script.broken_at:
+                raise EngineCutOff("The simulated engine breaks off here, as scripted.")
             if count >= request.max_tokens:
                 finish = "length"
                 break

@@ -30,6 +30,11 @@ class HintFeed:
             None, self._on_payload, on_resubscribed=self._on_resubscribed
         )
 
+    @property
+    def deaf_since_s(self) -> float | None:
+        """See RawSubscriber."""
+        return self._subscriber.deaf_since_s
+
     async def aclose(self) -> None:
         await self._subscriber.aclose()
 

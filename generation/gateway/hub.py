@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final
 
+from django.conf import settings
 from redis.exceptions import RedisError
 
 from generation.gateway.closing import close_ended_forever
@@ -27,6 +28,7 @@ from generation.token_log.commands import LogPage
 from generation.token_log.layer import TokenChannelLayer
 from generation.token_log.log import TokenLog
 from generation.token_log.push import decode_push
+from generation.token_log.subscriber import RawSubscriber
 from generation.token_log.tasks import end_task
 
 log = logging.getLogger(__name__)
@@ -36,8 +38,6 @@ SILENT_S: Final = 2.5
 """An owner tells its seq every second; this much silence means that messages were lost."""
 RENEW_S: Final = 10.0
 """Watching is renewed this often; Redis forgets a gateway after 25 s."""
-HEARTBEAT_S: Final = 10.0
-"""A comment is sent after this much silence: proxies cut idle connections, some after 30 s."""
 POSITIONS_S: Final = 1.0
 READS_AT_ONCE: Final = 32
 """After a hiccup of Redis all viewers read at once; each read in flight costs a connection."""
@@ -81,15 +81,16 @@ class Hub:
         self._looking: asyncio.Task[None] | None = None
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
         self._loop = asyncio.get_running_loop()
+        self._subscriber: RawSubscriber
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self.draining = False
 
     async def start(self) -> None:
-        subscriber = await self._layer.subscribe_raw(
+        self._subscriber = await self._layer.subscribe_raw(
             self._channel, self._on_push, on_resubscribed=self._on_resubscribed
         )
         await self.hints.start()
-        self.at_close(subscriber.aclose)
+        self.at_close(self._subscriber.aclose)
         self.at_close(self.hints.aclose)
         self._spawn(self._tick_forever())
         self._spawn(close_ended_forever(OPEN))
@@ -103,6 +104,12 @@ class Hub:
     def at_close(self, closer: Callable[[], Awaitable[None]]) -> None:
         """What `aclose` closes too, the last one first."""
         self._closers.append(closer)
+
+    @property
+    def deaf_since_s(self) -> float | None:
+        """Since when this process hears nothing of runs, or of hints (time.monotonic())."""
+        both = (self._subscriber.deaf_since_s, self.hints.deaf_since_s)
+        return min((since for since in both if since is not None), default=None)
 
     def drain(self) -> None:
         """End every open stream and socket; the clients go on at another process."""
@@ -225,7 +232,7 @@ class Hub:
     def _send_heartbeats(self, now_s: float) -> None:
         for feed in self._feeds.values():
             for viewer in feed.viewers:
-                if now_s - viewer.wrote_at_s >= HEARTBEAT_S:
+                if now_s - viewer.wrote_at_s >= settings.STREAM_HEARTBEAT_S:
                     viewer.heartbeat()
 
     async def _register(self, runs: Iterable[str]) -> set[str]:

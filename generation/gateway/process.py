@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 import weakref
 
 from channels.layers import channel_layers
@@ -40,6 +41,20 @@ async def _make() -> Hub:
     made.at_close(redis.aclose)
     await made.start()
     return made
+
+
+def deaf_for_s() -> float:
+    """For how long a hub of this process has heard nothing at all; 0 while all do. From any thread.
+
+    Its streams go on all the same, from the log, a second or two late.
+    """
+    hubs = [made.result() for made in list(_hubs.values()) if made.done() and not _failed(made)]
+    since = [hub.deaf_since_s for hub in hubs if hub.deaf_since_s is not None]
+    return time.monotonic() - min(since) if since else 0.0
+
+
+def _failed(made: asyncio.Task[Hub]) -> bool:
+    return made.cancelled() or made.exception() is not None
 
 
 async def close_hub() -> None:

@@ -97,8 +97,8 @@ class Limits:
     per_user: int
 
     def room(self, replies: Sequence[bytes | int | None]) -> Room:
-        """From the replies to EXISTS built, ZCARD queue and HGET users user."""
-        built, waiting, of_user = (int(reply or 0) for reply in replies)
+        """From the replies to EXISTS built, ZCARD queue, HGET users user, and a write."""
+        built, waiting, of_user, _ = (int(reply or 0) for reply in replies)
         if not built:
             return Room.NOT_BUILT
         if of_user >= self.per_user:

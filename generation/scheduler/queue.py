@@ -46,12 +46,16 @@ class SchedulerSync:
 
     def room(self, pool: str, user: str) -> Room:
         """Whether one more run of this user may wait there. Ask before anything is saved: what is
-        saved is queued whatever the limits say, so twins may go over them by a few."""
+        saved is queued whatever the limits say, so twins may go over them by a few.
+
+        It also writes a little: a Redis that takes no writes (its memory is full, a replica)
+        refuses here, and nothing is saved that could not be queued."""
         keys = pool_keys(pool)
         pipe = self._redis.pipeline(transaction=False)
         pipe.exists(keys.built)
         pipe.zcard(keys.queue)
         pipe.hget(keys.users, user)
+        pipe.hincrby(keys.ends, "asked", 1)
         return self._limits.room(pipe.execute())
 
     def enqueue(
@@ -142,6 +146,7 @@ class Scheduler:
         pipe.exists(keys.built)
         pipe.zcard(keys.queue)
         pipe.hget(keys.users, user)
+        pipe.hincrby(keys.ends, "asked", 1)
         return self._limits.room(await pipe.execute())
 
     async def enqueue(

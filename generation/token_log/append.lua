@@ -1,5 +1,6 @@
 -- append(log, meta, watchers;
---        epoch, expected, lease_ms, known, live_ms, ended_ms, unseen_ms, [seq, name, data]...)
+--        epoch, expected, lease_ms, known, live_ms, ended_ms, unseen_ms, tokens,
+--        [seq, name, data]...)
 --   -> {code, epoch, last_seq, stop, resync}, and unless `known` still holds
 --      {..., arrivals, channel, since_ms, ...}
 --
@@ -16,6 +17,7 @@
 --                        a third of the whole. -1: ask
 --   live_ms, ended_ms    expiry of the three keys while the run lives, and after its end
 --   unseen_ms            after how long without a sign a watcher is gone
+--   tokens               how many output tokens the answer has so far; -1: as many as before
 --   seq, name, data      the events, seqs rising
 --
 -- code: OK       everything is in the log, last_seq is its end
@@ -36,21 +38,23 @@ elseif tonumber(old[1]) > tonumber(epoch) then
   return {'FENCED', old[1], last, '0', '0'}
 elseif tonumber(last) < tonumber(expected) then
   return {'BEHIND', epoch, last, '0', '0'}
-elseif ended and #ARGV > 7 and tonumber(ARGV[#ARGV - 2]) > tonumber(last) then
+elseif ended and #ARGV > 8 and tonumber(ARGV[#ARGV - 2]) > tonumber(last) then
   return {'FENCED', epoch, last, '0', '0'}
 end
 
 local resync, name = old[5], false
 if not ended then
   local refreshed, missing
-  last, name, refreshed, missing = add_events(log, last, 8, false)
+  last, name, refreshed, missing = add_events(log, last, 9, false)
   if missing then return {'MISSING', epoch, '0', '0', '0'} end
   if refreshed then resync = '0' end
 end
 
+local tokens = ARGV[8]
+if tokens == '-1' then tokens = redis.call('HGET', meta, 'tokens') or '0' end
 local arrivals = old[6] or '0'
 if arrivals == ARGV[4] and name ~= 'done' then
-  if name then redis.call('HSET', meta, 'seq', last, 'resync', resync) end
+  if name then redis.call('HSET', meta, 'seq', last, 'resync', resync, 'tokens', tokens) end
   return {'OK', epoch, last, old[4], resync}
 end
 
@@ -60,7 +64,7 @@ if name == 'done' then
   expire_together(log, meta, watchers, now + tonumber(ARGV[6]))
 elseif not ended then
   redis.call('HSET', meta, 'seq', last, 'lease_until_ms', ms_text(now + tonumber(ARGV[3])),
-    'resync', resync)
+    'resync', resync, 'tokens', tokens)
   -- Three PEXPIREAT per append would be a third of its cost; once in a while is enough.
   local live_ms = tonumber(ARGV[5])
   if now + live_ms - tonumber(old[7]) > live_ms / 60 then

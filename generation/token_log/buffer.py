@@ -131,6 +131,10 @@ class RunBuffer:
         if not self._queue:
             self.flushed = self._numbered
 
+    def spend(self, seq: int) -> None:
+        """An event of that seq may be in the log, and none of ours may have it."""
+        self.seq = max(self.seq, seq)
+
     def opened(self, last_seq: int) -> None:
         """The log is open for this owner and ends at `last_seq`."""
         self.seq = max(self.seq, last_seq)

@@ -67,6 +67,7 @@ class Batch(NamedTuple):
     `expected_seq` is the last seq the owner knows to be in the log. An empty batch is a heartbeat;
     `lease_ms=0` gives the lease up. `known`: the arrivals of the last reply that told who watches;
     while nobody came since, the lease stays as it is and the reply tells nobody. -1: ask.
+    `tokens`: how many output tokens the answer has by then; -1: as many as before.
     """
 
     run: str
@@ -75,6 +76,7 @@ class Batch(NamedTuple):
     events: Sequence[Event] = ()
     lease_ms: int = LEASE_MS
     known: int = -1
+    tokens: int = -1
 
 
 class AppendReply(NamedTuple):
@@ -111,6 +113,7 @@ class LogState:
     status: LogStatus
     stop: bool
     lease_until_ms: int
+    output_tokens: int
     now_ms: int
 
     @property
@@ -149,6 +152,7 @@ def open_call(
     events: Sequence[Event],
     base_seq: int,
     only_if_behind: bool,
+    tokens: int,
 ) -> Call:
     args = [
         _number(epoch, MAX_EPOCH),
@@ -157,6 +161,7 @@ def open_call(
         _number(base_seq, MAX_SEQ),
         b"behind" if only_if_behind else b"always",
         *_numbers(LEASE_MS, LIVE_MS, ENDED_MS, UNSEEN_MS),
+        b"%d" % tokens,
         *_event_args(events, above=base_seq),
     ]
     return Call(script("open"), _all_keys(run), tuple(args))
@@ -169,6 +174,7 @@ def append_call(batch: Batch) -> Call:
         b"%d" % batch.lease_ms,
         b"%d" % batch.known,
         *_TIMES,
+        b"%d" % batch.tokens,
         *_event_args(batch.events, above=0),
     ]
     return Call(script("append"), _all_keys(batch.run), tuple(args))
@@ -238,9 +244,15 @@ def parse_channel(reply: Any) -> str | None:
 def parse_state(reply: Any) -> LogState | None:
     if _value(reply) is None:
         return None
-    epoch, last_seq, status, stop, lease_until_ms, now_ms = reply
+    epoch, last_seq, status, stop, lease_until_ms, tokens, now_ms = reply
     return LogState(
-        int(epoch), int(last_seq), status.decode(), stop == b"1", int(lease_until_ms), int(now_ms)
+        int(epoch),
+        int(last_seq),
+        status.decode(),
+        stop == b"1",
+        int(lease_until_ms),
+        int(tokens),
+        int(now_ms),
     )
 
 

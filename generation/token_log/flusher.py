@@ -102,13 +102,15 @@ class Flusher:
         recheck: Recheck,
         next_seq: int | None = None,
         text: str = "",
+        output_tokens: int = 0,
     ) -> RunWriter:
         """Takes the log of `run` for `epoch` (minted by PostgreSQL) and returns its writer.
 
         Epoch 1 goes on at `next_seq` (k + 1, where the send wrote 1..k), with an empty `snapshot`
         first if the log is missing or ends before k. A later epoch begins with a `snapshot` of
-        `text`, the answer so far, at takeover_seq(epoch). While Redis is away the writer takes
-        text all the same. Raises Fenced where a larger epoch is there or the run has ended.
+        `text`, the answer so far (of `output_tokens`), at takeover_seq(epoch). While Redis is away
+        the writer takes text all the same. Raises Fenced where a larger epoch is there or the run
+        has ended.
         """
         if self._closing:
             raise LogClosed("the flusher is closed")
@@ -117,10 +119,13 @@ class Flusher:
         writer = RunWriter(
             self, run, epoch=epoch, owner_channel=owner_channel, buffer=buffer, recheck=recheck
         )
+        writer.output_tokens = output_tokens
         first = Event(first_seq, "snapshot", encode_data({"text": text}))
         try:
             reply = await self._open(writer, first, only_if_behind=epoch == 1)
         except AWAY:
+            # It may have held, or may hold yet: that seq names this snapshot, and no later one.
+            buffer.spend(first_seq)
             writer.opening_lost = True
             self._attach(writer)
             self._reopen(writer)
@@ -205,9 +210,20 @@ class Flusher:
         await self._send_push([(c, p) for p in push.encode_push(told) for c in writer.watchers])
 
     async def expire_lease(self, writer: RunWriter) -> None:
-        batch = Batch(writer.run, writer.epoch, writer.buffer.confirmed_seq, lease_ms=0)
+        batch = Batch(
+            writer.run,
+            writer.epoch,
+            writer.buffer.confirmed_seq,
+            lease_ms=0,
+            tokens=writer.output_tokens,  # a log that was opened a moment ago does not know yet
+        )
         with contextlib.suppress(*AWAY):
             await self._log.append(batch)
+
+    def is_cut(self, writer: RunWriter) -> bool:
+        """Whether Redis does not take at this moment what the writer has to say."""
+        now_s = asyncio.get_running_loop().time()
+        return self.away_since_s is not None or writer.reopening or now_s < writer.not_before_s
 
     # The flush.
 
@@ -258,7 +274,17 @@ class Flusher:
                 continue
             # Asked for now and then: the lease must be renewed, and who has left is not told.
             known = writer.arrivals if now_s < writer.renewed_s + RENEWAL_S else -1
-            yield writer, Batch(writer.run, writer.epoch, buffer.confirmed_seq, events, known=known)
+            yield (
+                writer,
+                Batch(
+                    writer.run,
+                    writer.epoch,
+                    buffer.confirmed_seq,
+                    events,
+                    known=known,
+                    tokens=writer.output_tokens,
+                ),
+            )
 
     def _heard(self, writer: RunWriter, batch: Batch, reply: AppendReply) -> bool:
         """Acts on one reply; True where the batch is in the log."""
@@ -375,6 +401,7 @@ class Flusher:
             events=[first],
             base_seq=first.seq - 1,
             only_if_behind=only_if_behind,
+            tokens=writer.output_tokens,
         )
 
     def _opened(self, writer: RunWriter, reply: OpenReply) -> None:

@@ -84,10 +84,13 @@ class Assembled:
     ended: bool = False
 
 
-def assemble(events: Iterable[Event], *, text: str = "", after: int = 0) -> Assembled:
-    """What a client that held `text` at cursor `after` holds once it has read `events`."""
+def assemble(
+    events: Iterable[Event], *, text: str = "", after: int = 0, whole: bool = True
+) -> Assembled:
+    """What a client that held `text` at cursor `after` holds once it has read `events`. `whole`:
+    whether nothing was missing before."""
     pieces = [text]
-    whole, retracted, ended = True, False, False
+    retracted, ended = False, False
     for event in events:
         if event.seq <= after:
             continue

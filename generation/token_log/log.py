@@ -42,11 +42,13 @@ class TokenLog:
         status: LogStatus = "running",
         base_seq: int = 0,
         only_if_behind: bool = False,
+        tokens: int = -1,
     ) -> OpenReply:
         """Creates the log for an epoch PostgreSQL has minted, or takes it over (see open.lua).
 
         `base_seq` is the last seq already spoken for; `only_if_behind` adds `events` only where
-        the log is missing or ends before it. May be repeated. Code: OK or FENCED.
+        the log is missing or ends before it. `tokens`: see Batch. May be repeated. Code: OK or
+        FENCED.
         """
         call = commands.open_call(
             run,
@@ -56,6 +58,7 @@ class TokenLog:
             events=events,
             base_seq=base_seq,
             only_if_behind=only_if_behind,
+            tokens=tokens,
         )
         return commands.parse_open(await self._call(call))
 
@@ -155,6 +158,7 @@ class TokenLogSync:
         status: LogStatus = "running",
         base_seq: int = 0,
         only_if_behind: bool = False,
+        tokens: int = -1,
     ) -> OpenReply:
         call = commands.open_call(
             run,
@@ -164,6 +168,7 @@ class TokenLogSync:
             events=events,
             base_seq=base_seq,
             only_if_behind=only_if_behind,
+            tokens=tokens,
         )
         return commands.parse_open(self._call(call))
 

@@ -1,5 +1,6 @@
 -- open(log, meta, watchers;
---      epoch, owner, status, base, when, lease_ms, live_ms, ended_ms, unseen_ms, [seq, name, data]...)
+--      epoch, owner, status, base, when, lease_ms, live_ms, ended_ms, unseen_ms, tokens,
+--      [seq, name, data]...)
 --   -> {code, epoch, last_seq, found_seq, stop, arrivals, channel, since_ms, ...}
 --
 -- Creates the meta of a run for an epoch that PostgreSQL has minted, or takes it over. Nothing else
@@ -15,6 +16,7 @@
 --   lease_ms             how long the lease is good for
 --   live_ms, ended_ms    expiry of the three keys while the run lives, and after its end
 --   unseen_ms            after how long without a sign a watcher is gone
+--   tokens               how many output tokens the text in these events has; -1: as many as before
 --   seq, name, data      the events to begin with; those already there are skipped
 --
 -- code: OK, or FENCED: a larger epoch is there (epoch says which), or the run has ended.
@@ -39,12 +41,13 @@ if tonumber(base) > tonumber(last) then last = base end
 
 local name, refreshed = false, false
 if when == 'always' or tonumber(found) < tonumber(base) then
-  last, name, refreshed = add_events(log, last, 10, true)
+  last, name, refreshed = add_events(log, last, 11, true)
 end
 
 redis.call('HSET', meta, 'epoch', epoch, 'seq', last, 'status', ARGV[3], 'owner', ARGV[2],
   'lease_until_ms', ms_text(now + tonumber(ARGV[6])), 'stop', stop,
   'resync', not refreshed and old[5] or '0')
+if ARGV[10] ~= '-1' then redis.call('HSET', meta, 'tokens', ARGV[10]) end
 local expires_in_ms = live_ms
 if name == 'done' then
   redis.call('HSET', meta, 'status', 'ended', 'lease_until_ms', '0')

@@ -11,6 +11,7 @@
 --     expires_ms      when all three keys expire, on Redis' clock
 --     stop            1 once somebody asked the run to stop
 --     resync          1 while a reader waits for a snapshot
+--     tokens          how many output tokens the text in the log has; not there: none
 --     arrivals        how many watchers have come since there is a meta; not there: none
 --   run:{g}:w  hash, who watches: gateway channel -> "<since_ms> <seen_ms>"
 --

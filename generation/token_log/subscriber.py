@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -52,6 +53,9 @@ class RawSubscriber:
     ) -> None:
         self.ready = asyncio.Event()
         self.subscriptions = 0
+        self.deaf_since_s: float | None = time.monotonic()
+        """Since when nothing can be heard here (time.monotonic()); None while all is well. May be
+        read from any thread."""
         self._make_connection = make_connection
         # Each with the event that says that Redis has confirmed it, on this connection.
         self._channels = {channel.encode(): asyncio.Event() for channel in channels}
@@ -139,6 +143,8 @@ class RawSubscriber:
 
     def _lost(self) -> None:
         self._writer = None
+        if self.deaf_since_s is None:
+            self.deaf_since_s = time.monotonic()
         self.ready.clear()
         for confirmed in self._channels.values():
             confirmed.clear()
@@ -179,6 +185,7 @@ class RawSubscriber:
         if self.ready.is_set() or not all(one.is_set() for one in self._channels.values()):
             return
         self.subscriptions += 1
+        self.deaf_since_s = None
         self.ready.set()
         if self.subscriptions > 1 and self._on_resubscribed is not None:
             self._safely(self._on_resubscribed)

@@ -59,6 +59,8 @@ class RunWriter:
         """Who watches, as Redis said last: gateway channel -> since when (Redis' ms)."""
         self.arrivals = -1
         """How many watchers had come by then; -1: Redis was not asked yet."""
+        self.output_tokens = 0
+        """How many the text has that was given so far; told with it, for whoever takes over."""
         self.lost = False
         """Whether the log was lost after seal(): nothing is written any more (see done())."""
         self.opening_lost = False
@@ -79,6 +81,11 @@ class RunWriter:
     def seq(self) -> int:
         """The last seq given to an event."""
         return self.buffer.seq
+
+    @property
+    def progress(self) -> int:
+        """Grows with everything that is given, whether or not it is in the log."""
+        return self.buffer.given
 
     @property
     def whole_text(self) -> str:
@@ -160,8 +167,11 @@ class RunWriter:
             return False
         return not self.lost
 
-    async def hand_over(self, timeout_s: float = 5.0) -> None:
-        """Flushes, ends nothing, and gives the lease up so that another owner can come at once."""
+    async def hand_over(self, timeout_s: float | None = 5.0) -> None:
+        """Flushes, ends nothing, and gives the lease up so that another owner can come at once.
+
+        Without `timeout_s` it waits as long as Redis is away.
+        """
         self._check()
         try:
             async with asyncio.timeout(timeout_s):

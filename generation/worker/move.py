@@ -180,7 +180,6 @@ class Mover:
         left, old_engine = context.pool, context.engine
         await service.end_guard()
         context.pool, context.profile, context.engine = pool, profile, engine
-        service.sweep.pool = pool
         service.watch.arrive(engine, pool, left)
         if profile.serve is not None and not service.is_closing():
             self._start_guard(profile)

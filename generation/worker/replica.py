@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -16,8 +16,10 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from accounts.aio import in_database
-from generation.engines import Engine, Health
+from generation.engines import ChatMessage, Engine, EngineError, GenerateRequest, Health
+from generation.engines.errors import EngineRejected
 from generation.models import Replica
+from generation.worker_context import WorkerContext
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +34,24 @@ ASK_S: Final = 5.0
 """An engine that does not answer for so long is not healthy."""
 
 
+TRUST_AGAIN_S: Final = 300.0
+"""How long a replica whose health check is well can stay suspect."""
+
+PROBE: Final = ChatMessage("user", "Hi")
+
 TOLD: Final = ("pool_id", "slots", "healthy", "detail", "running", "heartbeat", "last_healthy")
 """What a worker writes of its row; `wanted_pool` is the administrators'."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """Why the engine is not trusted, since when, until when at least (the loop's clock), and how
+    long it may take to give a piece."""
+
+    why: str
+    since_s: float
+    hold_until_s: float
+    silence_s: float
 
 
 @transaction.atomic
@@ -70,18 +88,19 @@ class ReplicaWatch:
     """Asks the engine for its health and keeps the replica's row fresh.
 
     `healthy` is set while the engine can serve and the replica is not about to leave its pool.
-    `refused` is why it does not go where it is wanted. `count_running` tells the load.
+    `refused` is why it does not go where it is wanted.
     """
 
-    def __init__(
-        self, engine: Engine, pool: str, replica: str, slots: int, count_running: Callable[[], int]
-    ) -> None:
+    def __init__(self, context: WorkerContext, slots: int) -> None:
         self.healthy = asyncio.Event()
-        self._engine = engine
-        self._pool = pool
-        self._replica = replica
+        self._context = context
+        self._engine = context.engine
+        self._pool = context.pool
+        self._replica = context.replica
         self._slots = slots
-        self._count_running = count_running
+        self._suspicion: Suspicion | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
         self._started: datetime | None = None  # until the row is ours
         self._last_healthy: datetime | None = None
         self._health = Health(ok=False, detail="starting")
@@ -92,9 +111,32 @@ class ReplicaWatch:
         self._in_turn = asyncio.Lock()
 
     async def run(self) -> None:
-        while True:
-            await self.look()
-            await asyncio.sleep(POLL_S if self._health.ok else SICK_POLL_S)
+        try:
+            while True:
+                await self.look()
+                await self._pause(POLL_S if self._health.ok else SICK_POLL_S)
+        finally:
+            if self._probing is not None:
+                self._probing.cancel()
+
+    async def _pause(self, pause_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._woken.wait()
+        self._woken.clear()
+
+    def suspect(self, why: str, hold_s: float, silence_s: float) -> None:
+        """It has failed a run: it gets no new ones for `hold_s`, and until it has shown that it
+        answers."""
+        now_s = asyncio.get_running_loop().time()
+        self._suspicion = Suspicion(why, now_s, now_s + hold_s, silence_s)
+        self.healthy.clear()
+        self._woken.set()
+        logger.warning(
+            "The engine is probed before it gets another run: %s",
+            why,
+            extra={"action": "replica_suspected", "replica": self._replica},
+        )
 
     async def look(self) -> None:
         """Ask once, and write the row if the answer is news or the row grows old."""
@@ -102,7 +144,7 @@ class ReplicaWatch:
         health = await self._ask()
         if asked is not self._engine:
             return  # moved meanwhile: whoever moved it looks again
-        health = self._with_move(health)
+        health = self._with_move(self._with_suspicion(health))
         # Not its load: that changes all the time, and is told with the next heartbeat.
         changed = (health.ok, health.detail) != (self._health.ok, self._health.detail)
         self._health = health
@@ -113,6 +155,11 @@ class ReplicaWatch:
         # Sleeps are never exact: a tenth early is better than a whole poll late.
         if changed or time.monotonic() - self._written_s > HEARTBEAT_S * 0.9:
             await self._write(health)
+
+    def _with_suspicion(self, health: Health) -> Health:
+        if not health.ok or self._suspicion is None:
+            return health
+        return Health(ok=False, detail=f"suspect: {self._suspicion.why}")
 
     def _with_move(self, health: Health) -> Health:
         """The engine's health as the row tells it: what is said of a move stands before it."""
@@ -138,6 +185,7 @@ class ReplicaWatch:
         """Another engine, in another pool; not healthy before it says so."""
         self._engine, self._pool = engine, pool
         self._leaving, self._left = "", left
+        self._suspicion = None
 
     async def sign_off(self, detail: str) -> None:
         """Write the last row of this process: not healthy any more."""
@@ -147,9 +195,46 @@ class ReplicaWatch:
     async def _ask(self) -> Health:
         try:
             async with asyncio.timeout(ASK_S):
-                return await self._engine.health()
+                health = await self._engine.health()
         except TimeoutError:
             return Health(ok=False, detail=f"no answer for {ASK_S:.0f} s")
+        if health.ok and self._suspicion is not None:
+            self._look_into(self._suspicion)
+        return health
+
+    def _look_into(self, suspicion: Suspicion) -> None:
+        """In a task of its own: a probe may last as long as the pool is patient, and a row that
+        grows old meanwhile is that of a dead worker."""
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._probe(suspicion))
+
+    async def _probe(self, suspicion: Suspicion) -> None:
+        # Only the one that was looked into: the next may have come meanwhile.
+        if await self._answers(suspicion) and self._suspicion is suspicion:
+            self._suspicion = None
+            self._woken.set()
+
+    async def _answers(self, suspicion: Suspicion) -> bool:
+        """Whether the engine has given a piece since: of an answer that is written, or of the
+        shortest one there is. Health checks are answered by engines whose core hangs."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < suspicion.hold_until_s:
+            return False
+        # Too slow to be probed, and well otherwise: better than none.
+        if now_s - suspicion.since_s > TRUST_AGAIN_S or self._context.heard_s > suspicion.since_s:
+            return True
+        model = self._context.profile.model or self._context.last_model
+        request = GenerateRequest(f"probe-{self._replica}", model, (PROBE,), max_tokens=1)
+        try:
+            async with (
+                asyncio.timeout(max(ASK_S, suspicion.silence_s)),
+                aclosing(self._engine.generate(request)) as pieces,
+            ):
+                return await anext(pieces, None) is not None
+        except EngineRejected:
+            return True  # it does not know the model by this name, and says so
+        except (EngineError, TimeoutError):
+            return False
 
     async def _write(self, health: Health) -> None:
         """As it is now. A write whose caller is cancelled goes on; the next one has its turn after
@@ -179,7 +264,7 @@ class ReplicaWatch:
             slots=self._slots,
             healthy=health.ok,
             detail=_told(health)[:200].replace("\0", ""),
-            running=self._count_running(),
+            running=len(self._context.running),
             heartbeat=timezone.now(),
             last_healthy=self._last_healthy,
         )

@@ -54,10 +54,9 @@ class Service:
         self._told_s: dict[asyncio.Task[bool], float] = {}  # when cancelled with HANDOVER
         self._side_tasks: list[asyncio.Task[None]] = []
         self._guard: tuple[EngineGuard, asyncio.Task[None]] | None = None
-        self.watch = ReplicaWatch(
-            context.engine, context.pool, context.replica, slots, lambda: len(context.running)
-        )
-        self.sweep = TicketSweep(context.scheduler, context.pool, self.count_idle)
+        self.watch = ReplicaWatch(context, slots)
+        context.suspect = self.watch.suspect
+        self.sweep = TicketSweep(context, self.count_idle, self.is_full)
 
     # --- slots ------------------------------------------------------------------------------------
 
@@ -95,6 +94,10 @@ class Service:
             return 0
         return max(0, self._slots - len(self._at_work))
 
+    def is_full(self) -> bool:
+        """Whether every slot is at work."""
+        return len(self._at_work) >= self._slots
+
     # --- moving to another pool -------------------------------------------------------------------
 
     def is_busy(self) -> bool:
@@ -110,7 +113,7 @@ class Service:
             await asyncio.wait(self._at_work, timeout=timeout_s)
 
     async def interrupt_rest(self) -> None:
-        """End what is still at work as `interrupted`; the service goes on."""
+        """Give back what is still at work; the service goes on."""
         if self._at_work:
             await self._hand_over(set(self._at_work))
             self.context.handover.clear()
@@ -160,7 +163,7 @@ class Service:
         self._closing = True
 
     async def drain(self, grace_s: float) -> None:
-        """Let running orchestrations finish for `grace_s`, then end the others as `interrupted`."""
+        """Let running orchestrations finish for `grace_s`, then give the others back."""
         self.stop_claiming()
         # Whoever ends the workers and then the engine means it: an engine that ends while answers
         # are awaited here is not started again by us.
@@ -176,9 +179,9 @@ class Service:
         for task in tasks:
             self.hand_over(task)
         _, late = await asyncio.wait(tasks, timeout=HANDOVER_S)
-        logger.info("Interrupted %d runs", len(tasks), extra={"action": "handover"})
+        logger.info("Gave %d runs back", len(tasks), extra={"action": "handover"})
         if late:
-            # Their leases expire by themselves; a reaper ends them a few seconds later.
+            # Their leases expire by themselves; a reaper gives them to others some seconds later.
             logger.error(
                 "%d runs did not let go in time", len(late), extra={"action": "handover_late"}
             )

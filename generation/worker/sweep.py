@@ -9,7 +9,8 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from generation.scheduler import Scheduler, publish_ticket
+from generation.scheduler import publish_ticket
+from generation.worker_context import WorkerContext
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +28,15 @@ class TicketSweep:
     behind for each run, and a busy evening would fill the broker with them.
     """
 
-    def __init__(self, scheduler: Scheduler, pool: str, count_idle: Callable[[], int]) -> None:
-        self._scheduler = scheduler
-        self.pool = pool
+    def __init__(
+        self,
+        context: WorkerContext,
+        count_idle: Callable[[], int],
+        is_full: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._context = context
         self._count_idle = count_idle
+        self._is_full = is_full
         self._slot_freed = asyncio.Event()
 
     def slot_freed(self) -> None:
@@ -44,19 +50,21 @@ class TicketSweep:
 
     async def look(self) -> int:
         """Compare once; returns how many tickets were published."""
-        if self._count_idle() == 0:
-            return 0
+        pool = self._context.pool
         try:
-            depth = await self._scheduler.depth(self.pool)
+            depth = await self._context.scheduler.depth(pool)
         except RedisError as error:
             logger.warning(
                 "The queue could not be read: %s",
                 type(error).__name__,
-                extra={"action": "sweep_failed", "pool": self.pool},
+                extra={"action": "sweep_failed", "pool": pool},
             )
+            self._context.is_pressed = False  # nobody knows
             return 0
-        missing = min(self._count_idle(), depth)
-        return await asyncio.to_thread(_publish, self.pool, missing) if missing > 0 else 0
+        idle = self._count_idle()
+        self._context.is_pressed = depth > 0 and self._is_full()
+        missing = min(idle, depth)
+        return await asyncio.to_thread(_publish, pool, missing) if missing > 0 else 0
 
     async def _pause(self) -> None:
         try:

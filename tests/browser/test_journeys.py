@@ -179,7 +179,7 @@ def test_killed_web_process_comes_back_and_the_page_goes_on(
 
 def test_a_failed_answer_is_marked_and_can_be_followed_up(stack: Stack, new_page: NewPage) -> None:
     chat = new_page().open()
-    chat.send(directive(tokens=20, fail_after=5, fault_times=0))
+    chat.send(directive(tokens=20, broken_at=5))
     chat.expect_end()
     chat.expect_strip("What was written is kept")
     expect(chat.page.locator(".reply .finish-note").first).to_be_visible()

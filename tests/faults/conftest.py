@@ -29,12 +29,12 @@ def _breakable(valkey: EmbeddedValkey) -> Iterator[Stack]:
 @pytest.fixture
 def breakable(_breakable: Stack, valkey: EmbeddedValkey) -> Iterator[Stack]:
     """Two web processes and a worker, whole again before each test, whatever the last one did."""
-    _mend(_breakable, valkey)
+    mend(_breakable, valkey)
     yield _breakable
-    _mend(_breakable, valkey)
+    mend(_breakable, valkey)
 
 
-def _mend(stack: Stack, valkey: EmbeddedValkey) -> None:
+def mend(stack: Stack, valkey: EmbeddedValkey) -> None:
     if valkey.process is None:
         valkey.start()
     for process in [*stack.webs, *stack.workers]:
@@ -45,6 +45,10 @@ def _mend(stack: Stack, valkey: EmbeddedValkey) -> None:
     stack.webs[:] = webs[:2]
     while len(stack.webs) < 2:
         stack.start_web()
-    if all(worker.popen.poll() is not None for worker in stack.workers):
+    workers = [worker for worker in stack.workers if worker.popen.poll() is None]
+    for extra in workers[1:]:
+        extra.kill()
+    stack.workers[:] = workers[:1]
+    if not workers:
         stack.start_worker(SLOTS)
     stack.wait_ready()

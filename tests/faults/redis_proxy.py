@@ -28,6 +28,8 @@ class RedisProxy:
         self.passed = self.dropped = 0
         self._speaks = asyncio.Event()
         self._speaks.set()
+        self._pushes = asyncio.Event()
+        self._pushes.set()
         self._upstream = urlsplit(url)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -61,6 +63,15 @@ class RedisProxy:
             yield
         finally:
             self._loop.call_soon_threadsafe(self._speaks.set)
+
+    @contextlib.contextmanager
+    def deafness(self) -> Iterator[None]:
+        """Meanwhile nothing comes on connections that subscribe; all others are served."""
+        self._pushes.clear()
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._pushes.set)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
@@ -100,10 +111,14 @@ class RedisProxy:
     async def _copy_replies(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        subscribed = False
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 reply = await _read_reply(reader)
                 await self._speaks.wait()
+                subscribed |= reply.startswith(b"*3\r\n$9\r\nsubscribe\r\n")
+                if subscribed:
+                    await self._pushes.wait()
                 if not (reply.startswith(b"*3\r\n$7\r\nmessage\r\n") and self._lost()):
                     writer.write(reply)
                     await writer.drain()

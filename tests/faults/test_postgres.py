@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import time
@@ -13,10 +14,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from chatproject.embedded import EmbeddedPostgres, EmbeddedValkey
 from tests.phone import Connection, Phone, call, stored_reply
 from tests.stack import Stack, directive
 
-PATHS = ("/v1/models", "/v1/conversations", "/v1/runs/{run}/stream")
+SEND = "/v1/conversations/new/messages"
+OUTAGES_MAX = 12
+PATHS = ("/v1/models", "/v1/conversations", "/v1/runs/{run}/stream", SEND)
 
 
 class Database:
@@ -53,7 +57,7 @@ def database(breakable: Stack) -> Iterator[Database]:
     made.open()
 
 
-async def test_away_at_the_end_of_an_answer(breakable: Stack, database: Database) -> None:
+async def test_postgresql_away_at_the_end(breakable: Stack, database: Database) -> None:
     ada = breakable.people["ada"]
     hold = breakable.hold("postgres")
     content = directive(tokens=20, tokens_per_s=40, hold="postgres", hold_after=5)
@@ -86,9 +90,10 @@ async def test_what_is_asked_while_it_is_away(breakable: Stack, database: Databa
     first = await Phone(ada.headers).send(web.url, directive(tokens=2))
     database.close()
     began_s = time.monotonic()
-    calls = [await Connection.connect(web.url) for _ in PATHS * 4]
-    for connection, path in zip(calls, PATHS * 4, strict=True):
-        connection.ask("GET", web.url + path.format(run=first.run), ada.headers)
+    calls = [await Connection.connect(web.url) for _ in PATHS * 3]
+    for connection, path in zip(calls, PATHS * 3, strict=True):
+        method, body = ("POST", {"content": "x"}) if path == SEND else ("GET", None)
+        connection.ask(method, web.url + path.format(run=first.run), ada.headers, body)
     for _ in range(5):
         for path in ("/healthz", "/static/css/base.css"):
             alive = await Connection.open("GET", web.url + path, {})
@@ -107,3 +112,78 @@ async def test_what_is_asked_while_it_is_away(breakable: Stack, database: Databa
     database.open()
     answer = call("GET", f"{web.url}/v1/models", ada.headers)
     assert answer.status_code == 200, "back with the first call that finds it"
+
+
+# --- a server that is killed ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres.temporary(durable=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def own(postgres: EmbeddedPostgres) -> Iterator[Stack]:
+    """A stack on a server of its own, which may be killed."""
+    with EmbeddedValkey.temporary() as valkey:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("DATABASE_URL", postgres.url)
+            stack = Stack.start(redis_url=valkey.url)
+        with stack as running:
+            yield running
+
+
+async def test_restarts_during_sends_and_during_finishes(
+    own: Stack, postgres: EmbeddedPostgres
+) -> None:
+    """What is refused is refused as unavailable, and nothing of it is written; what was accepted
+    ends, once, with all of its text."""
+    ada, phones, over = own.people["ada"], [], asyncio.Event()
+    whole = "w1 w2 w3 w4 w5 w6 w7 w8"
+    refused: list[Phone] = []
+
+    async def talk(number: int) -> None:
+        web = own.webs[number % 2]
+        for turn in itertools.count():
+            if over.is_set():
+                return
+            phone = Phone(ada.headers)
+            content = directive(tokens=8, tokens_per_s=20)
+            while not phone.run:
+                await phone.send(web.url, content, key=f"{number}-{turn}")
+                if not phone.run:
+                    assert phone.status == 503, phone.body
+                    assert int(phone.answer_headers["retry-after"]) >= 1
+                    refused.append(phone)
+                    await asyncio.sleep(0.2)
+            phones.append(await phone.follow(web.url))
+
+    talking = [asyncio.create_task(talk(number)) for number in range(6)]
+
+    def has_met_both() -> bool:
+        return bool(refused) and "finish_retried" in own.workers[0].log.read_text()
+
+    for outage in itertools.count(1):
+        await asyncio.sleep(2)
+        postgres.kill()
+        await asyncio.sleep(1)
+        postgres.start()
+        if (outage >= 3 and has_met_both()) or outage == OUTAGES_MAX:
+            break
+    await asyncio.sleep(2)
+    over.set()
+    await asyncio.gather(*talking)
+    print(f"{len(phones)} answers, {len(refused)} sends were refused first")
+    assert len(phones) > 12
+    assert has_met_both(), "sends and finishes alike"
+    for phone in phones:
+        assert phone.done is not None
+        assert (phone.done["finish"], phone.error) == ("stop", None)
+        assert phone.text == whole == stored_reply(own.webs[0].url, ada.headers, phone.start)
+    counts = own.rows(
+        "SELECT (SELECT count(*) FROM generation_run), (SELECT count(*) FROM quotas_usageentry), "
+        "(SELECT count(*) FROM conversations_message), (SELECT count(*) FROM generation_run "
+        "WHERE status <> 'completed')"
+    )
+    assert counts == [(len(phones), len(phones), 2 * len(phones), 0)]

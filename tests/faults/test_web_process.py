@@ -8,7 +8,7 @@ from tests.phone import Connection, FrameParser, Phone, stored_reply
 from tests.stack import Stack, directive
 
 
-async def test_kill_and_start_again_on_the_same_port(breakable: Stack) -> None:
+async def test_web_process_dies(breakable: Stack) -> None:
     ada = breakable.people["ada"]
     web = breakable.webs[0]
     phone, hold = Phone(ada.headers), breakable.hold("killed")
@@ -27,7 +27,7 @@ async def test_kill_and_start_again_on_the_same_port(breakable: Stack) -> None:
     assert stored_reply(web.url, ada.headers, phone.start) == phone.text
 
 
-async def test_a_deploy_ends_streams_with_a_short_retry(breakable: Stack) -> None:
+async def test_web_process_is_deployed(breakable: Stack) -> None:
     ada = breakable.people["ada"]
     web, other = breakable.webs
     hold = breakable.hold("deploy")

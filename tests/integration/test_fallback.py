@@ -262,11 +262,11 @@ def test_one_that_cannot_be_moved_stops_neither_the_others_nor_the_sweep(
     done: list[str] = []
     monkeypatch.setattr(fallback, "route", failing_route)
     monkeypatch.setattr(fallback, "launch", failing_launch)
-    monkeypatch.setattr(reaper, "end_dead_runs", lambda: done.append("end_dead_runs"))
+    monkeypatch.setattr(reaper, "mend_dead_runs", lambda: done.append("mend_dead_runs"))
     reaper.sweep()
     second.refresh_from_db()
     assert (second.pool_id, places(second)) == ("small", [None, 1])
-    assert done == ["end_dead_runs"]
+    assert done == ["mend_dead_runs"]
     assert sum("the sweep failed" in record.getMessage() for record in caplog.records) == 2
 
 

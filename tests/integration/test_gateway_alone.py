@@ -34,7 +34,9 @@ from tests.phone import Connection
 Message = dict[str, Any]
 
 
-async def test_the_tick_goes_on_while_postgresql_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_tick_goes_on_while_postgresql_is_asked(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
     """A question that is never answered: heartbeats and renewals go on all the same."""
     asked = asyncio.Event()
 
@@ -46,7 +48,7 @@ async def test_the_tick_goes_on_while_postgresql_is_asked(monkeypatch: pytest.Mo
     monkeypatch.setattr(hub_room, "run_ends", never)
     monkeypatch.setattr(hub_room, "TICK_S", 0.02)
     monkeypatch.setattr(hub_room, "SILENT_S", 0.0)
-    monkeypatch.setattr(hub_room, "HEARTBEAT_S", 0.0)
+    settings.STREAM_HEARTBEAT_S = 0.0
     made = await hub()
     run = f"g_{new_id().hex}"
     viewer = await made.attach(run, "none", 0)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
+import psycopg
 import pytest
 from django.conf import settings
+from django.db import connection as db_connection
 from django.db import connections
 from django.db.models import F
 from django.utils import timezone
@@ -19,11 +23,13 @@ from conversations import services
 from conversations.content import plain_text, text_content
 from conversations.models import Conversation, Message
 from conversations.sealed import open_parts
-from generation import deletion, reaper, runs
+from generation import checkpoints, deletion, orphans, reaper, runs
+from generation.checkpoints import Written
 from generation.events import Event, encode_data
-from generation.models import Model, Pool, Run
+from generation.models import Model, Pool, Replica, Run, RunCheckpoint
 from generation.payloads import start_data
 from generation.redis_clients import pause_reaping, reaping_paused, token_log
+from generation.run_state import EPOCHS_MAX
 from generation.scheduler import scheduler_sync
 from generation.token_log import Batch
 from quotas.models import UsageEntry
@@ -33,6 +39,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 POOL = "reaped"
 AGO = timedelta(minutes=1)
+LAST = EPOCHS_MAX * 1_000_000
+"""Where the seqs begin of whoever takes over from the last owner."""
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +65,8 @@ def owner() -> User:
     return make_person().user
 
 
-def _run(owner: User, *, status: str = "running", age_s: float = 60, **fields: object) -> Run:
+def _run(owner: User, *, status: str = "running", age_s: float = 60, **fields: Any) -> Run:
+    """A running one has its last owner, or that of `epoch`."""
     conversation = services.create_conversation(owner)
     message = services.add_user_message(conversation, None, text_content("Hello"))
     services.set_active_leaf(conversation.id, message.id)
@@ -70,7 +79,7 @@ def _run(owner: User, *, status: str = "running", age_s: float = 60, **fields: o
         model_used="m",
         pool_id=POOL,
         status=status,
-        epoch=1 if status == "running" else 0,
+        epoch=fields.pop("epoch", EPOCHS_MAX) if status == "running" else 0,
         claimed_at=then if status == "running" else None,
         queued_at=then,
         **fields,
@@ -78,13 +87,19 @@ def _run(owner: User, *, status: str = "running", age_s: float = 60, **fields: o
 
 
 def _log(run: Run, texts: Sequence[str], *, leased: bool = False) -> None:
-    """The log that an owner of epoch 1 has left behind, or writes still."""
+    """The log that an owner has left behind, or writes still."""
     name, log = run.external_id, token_log()
     log.open(name, epoch=0, events=[Event(1, "start", start_data(run))], status="queued")
-    log.open(name, epoch=1, owner="worker:1", events=[], base_seq=1)
+    log.open(name, epoch=run.epoch, owner="worker:1", events=[], base_seq=1)
     events = [Event(seq, "delta", encode_data({"text": text})) for seq, text in enumerate(texts, 2)]
     lease = {} if leased else {"lease_ms": 0}
-    log.append(Batch(name, epoch=1, expected_seq=1, events=events, **lease))
+    log.append(
+        Batch(name, epoch=run.epoch, expected_seq=1, events=events, tokens=len(texts), **lease)
+    )
+
+
+def _keep(run: Run, text: str, *, epoch: int, seq: int, is_whole: bool = False) -> bool:
+    return checkpoints.save(run.id, run.owner_id, Written(text, 7, epoch, seq, is_whole))
 
 
 def _stored(run: Run) -> str:
@@ -100,16 +115,141 @@ def _names(run: Run, after: int = 0) -> list[tuple[int, str]]:
 def test_a_dead_owner(owner: User) -> None:
     run = _run(owner)
     _log(run, ["one ", "two"])
-    assert reaper.end_dead_runs() == 1
+    assert reaper.mend_dead_runs() == 1
     run.refresh_from_db()
     assert (run.status, run.finish, run.error_code) == ("failed", "interrupted", "interrupted")
-    assert (run.epoch, run.last_seq) == (2, 1_000_003)
-    assert _stored(run) == "one two"
-    assert _names(run, 3) == [(1_000_001, "snapshot"), (1_000_002, "error"), (1_000_003, "done")]
+    assert (run.epoch, run.last_seq) == (EPOCHS_MAX + 1, LAST + 3)
+    assert (_stored(run), run.output_tokens) == ("one two", 2)
+    assert _names(run, 3) == [(LAST + 1, "snapshot"), (LAST + 2, "error"), (LAST + 3, "done")]
     assert UsageEntry.objects.filter(run_id=run.id).count() == 1
     run.conversation.refresh_from_db()
     assert run.conversation.active_leaf_id == run.reply_id
-    assert reaper.end_dead_runs() == 0
+    assert reaper.mend_dead_runs() == 0
+
+
+def test_another_goes_on_with_a_run_that_has_lost_its_owner(owner: User) -> None:
+    first, second = _run(owner, epoch=1), _run(owner, epoch=2)
+    for run in (first, second):
+        _log(run, ["one ", "two"])
+    assert reaper.mend_dead_runs() == 2
+    places = [scheduler_sync().position(run.external_id, POOL) for run in (first, second)]
+    assert places == [1, 2], "before all others, in their order"
+    assert reaper.mend_dead_runs() == 0, "it waits already"
+    assert checkpoints.latest(first.id, owner.id) == Written("one two", 2, 1, 3, is_whole=True)
+    claim = orphans.claim_orphan(first.id, "second", pool=POOL)
+    assert claim is not None
+    assert (claim.epoch, claim.partial, claim.spent_tokens) == (2, "one two", 2)
+    first.refresh_from_db()
+    assert (first.status, first.replica) == ("running", "second")
+    assert orphans.claim_orphan(first.id, "third", pool=POOL) is None, "one alone"
+
+
+def test_one_that_was_stopped_meanwhile_ends(owner: User) -> None:
+    run = _run(owner, epoch=1, stop_requested_at=timezone.now())
+    _log(run, ["kept"])
+    assert reaper.mend_dead_runs() == 1
+    run.refresh_from_db()
+    assert (run.status, run.finish) == ("stopped", "user_stopped")
+
+
+def _orphaned(run: Run, ago: timedelta) -> None:
+    """Its lease ran out so long ago."""
+    _log(run, ["one"])
+    Run.objects.filter(id=run.id).update(claimed_at=timezone.now() - ago)
+    with Redis.from_url(settings.REDIS_URL) as client:
+        until = timezone.now() - ago
+        client.hset(f"run:{{{run.external_id}}}:m", "lease_until_ms", int(until.timestamp() * 1000))
+
+
+@pytest.mark.parametrize(
+    ("announced", "waited", "status"),
+    [
+        (False, timedelta(seconds=50), "running"),
+        (False, timedelta(seconds=70), "failed"),
+        (True, timedelta(seconds=70), "running"),
+        (True, timedelta(minutes=11), "failed"),
+    ],
+)
+def test_nobody_waits_for_ever(
+    owner: User, announced: bool, waited: timedelta, status: str
+) -> None:
+    if announced:
+        Replica.objects.create(name="loading", pool_id=POOL, healthy=False)
+    run = _run(owner, epoch=1)
+    _orphaned(run, waited)
+    assert reaper.mend_dead_runs() == 1
+    run.refresh_from_db()
+    assert run.status == status
+    assert (scheduler_sync().position(run.external_id, POOL) is not None) == (status == "running")
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["kept", "never kept"])
+def test_owner_and_log_are_lost_and_a_text_was_kept(owner: User, known: bool) -> None:
+    run = _run(owner, epoch=1)
+    if known:
+        assert _keep(run, "the best there is", epoch=1, seq=9)
+    assert reaper.mend_dead_runs() == 1
+    run.refresh_from_db()
+    assert (run.finish, run.last_seq) == ("interrupted", 1_000_001)
+    assert _stored(run) == ("the best there is" if known else "")
+    assert run.output_tokens == (7 if known else 0)
+    assert not RunCheckpoint.objects.exists(), "it goes with the end"
+
+
+def test_the_log_is_lost_after_its_owner_had_let_go(owner: User) -> None:
+    """All of the text is kept: another goes on."""
+    run = _run(owner, epoch=1)
+    assert _keep(run, "one two", epoch=1, seq=9, is_whole=True)
+    assert reaper.mend_dead_runs() == 1
+    assert reaper.mend_dead_runs() == 0, "it waits"
+    claim = orphans.claim_orphan(run.id, "next", pool=POOL)
+    assert claim is not None
+    assert (claim.epoch, claim.partial, claim.spent_tokens) == (2, "one two", 7)
+    # That one dies without a word, and its log with it.
+    Run.objects.filter(id=run.id).update(claimed_at=timezone.now() - timedelta(minutes=1))
+    assert reaper.mend_dead_runs() == 1
+    run.refresh_from_db()
+    assert (run.finish, run.epoch) == ("interrupted", 3)
+    assert _stored(run) == "one two"
+
+
+def test_nobody_waits_for_ever_for_a_run_without_log(owner: User) -> None:
+    run = _run(owner, epoch=1, age_s=3600)
+    assert _keep(run, "one two", epoch=1, seq=9, is_whole=True)
+    RunCheckpoint.objects.update(saved=timezone.now() - timedelta(minutes=59))
+    assert reaper.mend_dead_runs() == 1
+    run.refresh_from_db()
+    assert run.finish == "interrupted"
+
+
+def _claimed_just_now(run: Run) -> None:
+    Run.objects.filter(id=run.id).update(claimed_at=timezone.now())
+
+
+@pytest.mark.parametrize(
+    "how", ["leased", "claimed by one who has not opened yet", "no log", "ended", "elsewhere"]
+)
+def test_what_is_not_to_be_taken(owner: User, how: str) -> None:
+    run = _run(owner, epoch=1)
+    if how != "no log":
+        _log(run, ["one"], leased=how == "leased")
+    if how.startswith("claimed"):
+        runs.take_over(run.id, 1, "second")
+        _claimed_just_now(run)
+    if how == "ended":
+        assert runs.finish(runs._claim_of(run.id), runs.Outcome("stop", "one", 3)) is not None
+    pool = "other" if how == "elsewhere" else POOL
+    assert orphans.claim_orphan(run.id, "third", pool=pool) is None
+
+
+def test_an_owner_that_died_before_it_opened_its_log(owner: User) -> None:
+    run = _run(owner, epoch=1)
+    _log(run, ["one"])
+    assert runs.take_over(run.id, 1, "second") is not None
+    Run.objects.filter(id=run.id).update(claimed_at=timezone.now() - timedelta(seconds=7))
+    claim = orphans.claim_orphan(run.id, "third", pool=POOL)
+    assert claim is not None
+    assert (claim.epoch, claim.partial) == (3, "one")
 
 
 def test_its_owner_comes_back(owner: User) -> None:
@@ -117,9 +257,9 @@ def test_its_owner_comes_back(owner: User) -> None:
     run = _run(owner)
     _log(run, ["one"])
     claim = runs._claim_of(run.id)
-    assert reaper.end_dead_runs() == 1
+    assert reaper.mend_dead_runs() == 1
     late = Event(3, "delta", encode_data({"text": " two"}))
-    reply = token_log().append(Batch(run.external_id, 1, expected_seq=2, events=[late]))
+    reply = token_log().append(Batch(run.external_id, run.epoch - 1, expected_seq=2, events=[late]))
     assert reply.code == "FENCED"
     outcome = runs.Outcome("stop", "one two", 4, output_tokens=2)
     assert runs.finish(claim, outcome) is None
@@ -130,20 +270,36 @@ def test_its_owner_comes_back(owner: User) -> None:
 def test_a_stop_that_nobody_heard(owner: User) -> None:
     run = _run(owner, stop_requested_at=timezone.now())
     _log(run, ["kept"])
-    assert reaper.end_dead_runs() == 1
+    assert reaper.mend_dead_runs() == 1
     run.refresh_from_db()
     assert (run.status, run.finish, run.error_code) == ("stopped", "user_stopped", "")
-    assert _names(run, 2) == [(1_000_001, "snapshot"), (1_000_002, "done")]
+    assert _names(run, 2) == [(LAST + 1, "snapshot"), (LAST + 2, "done")]
     assert _stored(run) == "kept"
 
 
 def test_owner_and_log_both_lost(owner: User) -> None:
     run = _run(owner)
-    assert reaper.end_dead_runs() == 1
+    assert reaper.mend_dead_runs() == 1
     run.refresh_from_db()
-    assert (run.finish, run.last_seq) == ("interrupted", 1_000_001)
+    assert (run.finish, run.last_seq) == ("interrupted", LAST + 1)
     assert _stored(run) == ""
     assert token_log().read(run.external_id, 0) is None
+
+
+def test_a_text_that_another_owner_keeps(owner: User) -> None:
+    """The larger epoch's, and of one epoch the later one; nothing of a run that has ended."""
+    run = _run(owner, epoch=1)
+    assert _keep(run, "five", epoch=1, seq=5)
+    assert not _keep(run, "four", epoch=1, seq=4)
+    assert _keep(run, "five again", epoch=1, seq=5)
+    assert runs.take_over(run.id, 1, "second") is not None
+    assert not _keep(run, "of the first", epoch=1, seq=9)
+    assert checkpoints.latest(run.id, owner.id) == Written("five again", 7, 1, 5)
+    assert _keep(run, "of the second", epoch=2, seq=1)
+    assert b"second" not in bytes(RunCheckpoint.objects.get().content)
+    assert runs.finish(runs._claim_of(run.id), runs.Outcome("stop", "done", 9)) is not None
+    assert not _keep(run, "late", epoch=2, seq=10)
+    assert checkpoints.latest(run.id, owner.id) is None
 
 
 def test_a_log_that_begins_in_the_middle_is_not_taken_for_the_whole(owner: User) -> None:
@@ -151,7 +307,7 @@ def test_a_log_that_begins_in_the_middle_is_not_taken_for_the_whole(owner: User)
     _log(run, ["one ", "two ", "three"])
     with Redis.from_url(settings.REDIS_URL) as client:
         client.xdel(f"run:{{{run.external_id}}}", "3-0")
-    assert reaper.end_dead_runs() == 1
+    assert reaper.mend_dead_runs() == 1
     assert _stored(run) == ""
 
 
@@ -169,15 +325,15 @@ def _nothing(run: Run) -> None:
 def test_who_lives_is_let_be(owner: User, age_s: float, prepare: Callable[[Run], None]) -> None:
     run = _run(owner, age_s=age_s)
     prepare(run)
-    assert reaper.end_dead_runs() == 0
+    assert reaper.mend_dead_runs() == 0
     run.refresh_from_db()
-    assert (run.status, run.epoch) == ("running", 1)
+    assert (run.status, run.epoch) == ("running", EPOCHS_MAX)
 
 
 def test_nobody_is_reaped_just_after_a_loss_of_redis(owner: User) -> None:
     _run(owner)
     pause_reaping()
-    assert reaper.end_dead_runs() == 0
+    assert reaper.mend_dead_runs() == 0
 
 
 def test_a_dead_run_behind_many_living_ones(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +341,7 @@ def test_a_dead_run_behind_many_living_ones(owner: User, monkeypatch: pytest.Mon
     for _ in range(5):
         _log(_run(owner, age_s=90), ["alive"], leased=True)
     dead = _run(owner, age_s=30)
-    assert reaper.end_dead_runs() == 1
+    assert reaper.mend_dead_runs() == 1
     dead.refresh_from_db()
     assert dead.status == "failed"
 
@@ -195,7 +351,7 @@ def test_many_reapers_end_a_run_once(owner: User) -> None:
 
     def reap(_: int) -> int:
         try:
-            return reaper.end_dead_runs()
+            return reaper.mend_dead_runs()
         finally:
             connections.close_all()
 
@@ -230,12 +386,28 @@ def test_a_lease_that_comes_back(owner: User, monkeypatch: pytest.MonkeyPatch) -
     _log(run, ["one"])
 
     def renew(_seconds: float) -> None:
-        token_log().append(Batch(run.external_id, epoch=1, expected_seq=2))
+        token_log().append(Batch(run.external_id, run.epoch, expected_seq=2))
 
     monkeypatch.setattr("generation.reaper.time.sleep", renew)
-    assert reaper.end_dead_runs() == 0
+    assert reaper.mend_dead_runs() == 0
     run.refresh_from_db()
-    assert (run.status, run.epoch) == ("running", 1)
+    assert (run.status, run.epoch) == ("running", EPOCHS_MAX)
+
+
+def test_a_full_redis_says_nothing_about_owners(owner: User) -> None:
+    """It refuses everybody's renewal."""
+    run = _run(owner, epoch=EPOCHS_MAX)
+    _log(run, ["one"])
+    with Redis.from_url(settings.REDIS_URL) as client:
+        before = client.config_get("maxmemory")["maxmemory"]
+        client.config_set("maxmemory", "1")
+        try:
+            assert reaper.mend_dead_runs() == 0
+        finally:
+            client.config_set("maxmemory", before)
+    run.refresh_from_db()
+    assert run.status == "running"
+    assert reaper.mend_dead_runs() == 1
 
 
 def test_redis_is_lost_between_the_two_looks(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,12 +419,12 @@ def test_redis_is_lost_between_the_two_looks(owner: User, monkeypatch: pytest.Mo
             client.flushdb()
 
     monkeypatch.setattr("generation.reaper.time.sleep", lose)
-    assert reaper.end_dead_runs() == 0
+    assert reaper.mend_dead_runs() == 0
     run.refresh_from_db()
     assert run.status == "running"
 
 
-def test_a_crash_between_the_finish_and_done(owner: User) -> None:
+def test_crash_between_the_finish_and_done(owner: User) -> None:
     run = _run(owner)
     _log(run, ["one"], leased=True)
     assert runs.finish(runs._claim_of(run.id), runs.Outcome("stop", "one", 3)) is not None
@@ -277,7 +449,7 @@ def test_a_stop_is_told_again_until_it_is_heard(owner: User) -> None:
     run = _run(owner, stop_requested_at=asked)
     _log(run, ["one"], leased=True)
     assert reaper.tell_stops() == 1
-    reply = token_log().append(Batch(run.external_id, epoch=1, expected_seq=2))
+    reply = token_log().append(Batch(run.external_id, run.epoch, expected_seq=2))
     assert reply.stop
 
 
@@ -291,9 +463,31 @@ def test_one_bad_run_stops_no_other(owner: User, monkeypatch: pytest.MonkeyPatch
         return end(row)
 
     monkeypatch.setattr(reaper, "_end_dead", stumble)
-    assert reaper.end_dead_runs() == 1
+    assert reaper.mend_dead_runs() == 1
     good.refresh_from_db()
     assert good.status == "failed"
+
+
+def test_a_run_that_somebody_frozen_holds_stops_no_other(owner: User) -> None:
+    held, other = _run(owner), _run(owner)
+    for run in (held, other):
+        _log(run, ["one"])
+    connection = psycopg.connect(
+        os.environ["DATABASE_URL"], dbname=settings.DATABASES["default"]["NAME"]
+    )
+    with connection:
+        connection.execute("SELECT 1 FROM generation_run WHERE id = %s FOR UPDATE", [held.id])
+        with db_connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '100ms'")
+        try:
+            assert reaper.mend_dead_runs() == 1
+        finally:
+            with db_connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '5s'")
+    for run in (held, other):
+        run.refresh_from_db()
+    assert (held.status, other.finish) == ("running", "interrupted")
+    assert reaper.mend_dead_runs() == 1, "the next time"
 
 
 def test_a_run_that_is_gone_ends_nothing(owner: User) -> None:

@@ -95,7 +95,7 @@ async def _until_blocked(stack: Stack, count: int) -> None:
     )
 
 
-async def test_the_first_reply_was_lost(stack: Stack, ada: Person, key: str) -> None:
+async def test_client_repeats_a_send(stack: Stack, ada: Person, key: str) -> None:
     """Gone before a byte of the answer came; the same key leads to the same run."""
     url = f"{stack.webs[0].url}/v1/conversations/new/messages"
     headers = {**ada.headers, "Idempotency-Key": key, "Accept": "text/event-stream"}

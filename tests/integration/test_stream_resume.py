@@ -73,9 +73,7 @@ def _phone(stack: Stack, run: dict[str, Any]) -> Phone:
     return Phone(stack.people["ada"].headers, run["run"])
 
 
-async def test_dropping_after_every_event_of_a_live_answer(
-    stack: Stack, urls: tuple[str, str]
-) -> None:
+async def test_client_drops_after_every_event(stack: Stack, urls: tuple[str, str]) -> None:
     for _ in range(TRIES):
         if len((await _dropped_after_every_event(stack, urls)).seqs) > MANY:
             return

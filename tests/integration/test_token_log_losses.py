@@ -25,6 +25,7 @@ from tests.integration.token_log_room import (  # noqa: F401  # fixtures
     log_fixture,
     new_run,
     no_pauses_fixture,
+    opened,
     pushes_fixture,
     quiet_fixture,
     redis_fixture,
@@ -56,6 +57,26 @@ async def test_a_lost_log_is_opened_again_with_a_snapshot(
     assert (events[-1].seq, events[-1].name) == (5, "snapshot")
     assert await text_of_log(log, writer.run) == "Hello, world"
     assert database.asked == 1
+
+
+async def test_whoever_takes_over_knows_the_tokens_of_a_lost_log_too(
+    quiet: Flusher, log: TokenLog, redis: Any, database: Database
+) -> None:
+    """Given back in the moment after it was opened again, before any other word."""
+    writer = await writer_of(quiet, log, database)
+    writer.output_tokens = 2
+    writer.text("Hello, world")
+    await writer.flush()
+    (state,) = await log.states([writer.run])
+    assert state is not None
+    assert state.output_tokens == 2
+    await redis.flushall()
+    writer.output_tokens = 3
+    writer.text("!")
+    await writer.hand_over()
+    (state,) = await log.states([writer.run])
+    assert state is not None
+    assert (state.leased, state.output_tokens) == (False, 3)
 
 
 async def test_a_lost_log_of_a_run_that_was_taken_over_is_not_opened(
@@ -122,6 +143,28 @@ async def test_after_the_finish_a_log_that_is_behind_is_deleted(
     await log.open(writer.run, epoch=1, owner="worker.1", events=[START])
     assert not await writer.done({"finish": "stop"})
     assert await log.read(writer.run) is None
+
+
+async def test_a_take_over_whose_opening_holds_unheard(
+    redis: Any, database: Database, pushes: Pushes
+) -> None:
+    """The text that comes meanwhile is in the log all the same."""
+    log = UndecidedLog(redis)
+    stepped = Flusher(log, pushes.publish_many, heartbeat_s=NEVER_S)
+    run = await opened(log)
+    database.epoch = 2
+    log.opens_after = 1
+    writer = await stepped.open(
+        run, epoch=2, owner_channel="worker.2", recheck=database.recheck, text="one "
+    )
+    writer.text("two")
+    async with asyncio.timeout(60):
+        while await text_of_log(log, writer.run) != "one two":
+            await stepped.flush_once()
+            await asyncio.sleep(0.005)
+    seqs = [event.seq for event in await events_of(log, writer.run)]
+    assert seqs == sorted(set(seqs))
+    await stepped.aclose()
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -11,12 +11,13 @@ import pytest
 from accounts import aio
 from accounts.aio import in_database
 from accounts.models import User
-from generation import orchestrator, reaper, runs
+from generation import orchestrator, orphans, reaper, runs
 from generation.continuation import ContinueRequest, continue_reply
 from generation.engines import EngineProfile
 from generation.events import Event, encode_data
 from generation.models import Run
 from generation.redis_clients import token_log
+from generation.run_state import EPOCHS_MAX
 from generation.scheduler import scheduler_sync
 from generation.token_log import Batch, assemble
 from generation.worker import service as service_module
@@ -142,13 +143,21 @@ async def test_a_path_that_cannot_be_read_ends_the_run(
 # --- the reaper -----------------------------------------------------------------------------------
 
 
-def _die(run: Run) -> None:
+def _die(run: Run, epoch: int = 1) -> None:
     """Its owner is gone for longer than a lease."""
-    Run.objects.filter(id=run.id).update(claimed_at="2026-01-01T00:00:00Z")
+    Run.objects.filter(id=run.id).update(claimed_at="2026-01-01T00:00:00Z", epoch=epoch)
+
+
+def _taken_over(run: Run) -> tuple[str, int]:
+    """What the next owner begins with, and how many tokens of that are this run's own."""
+    assert reaper.mend_dead_runs() == 1
+    claim = orphans.claim_orphan(run.id, "next", pool=POOL)
+    assert claim is not None
+    return claim.partial, claim.spent_tokens
 
 
 def _append(run: Run, *events: Event) -> None:
-    batch = Batch(run.external_id, 1, expected_seq=2, events=events, lease_ms=0)
+    batch = Batch(run.external_id, 1, expected_seq=2, events=events, lease_ms=0, tokens=len(events))
     assert token_log().append(batch).code == "OK"
 
 
@@ -157,8 +166,7 @@ def test_its_owner_dies_before_the_first_word(owner: User) -> None:
     claim(run)
     _append(run)
     _die(run)
-    assert reaper.end_dead_runs() == 1
-    assert stored(run) == "w1 w2 w3" == logged(run).text
+    assert _taken_over(run) == ("w1 w2 w3", 0)
 
 
 def test_its_owner_dies_later(owner: User) -> None:
@@ -166,7 +174,15 @@ def test_its_owner_dies_later(owner: User) -> None:
     claim(run)
     _append(run, Event(3, "delta", encode_data({"text": " w4"})))
     _die(run)
-    assert reaper.end_dead_runs() == 1
+    assert _taken_over(run) == ("w1 w2 w3 w4", 1)
+
+
+def test_all_its_owners_die(owner: User) -> None:
+    run = continued(owner)
+    claim(run)
+    _append(run, Event(3, "delta", encode_data({"text": " w4"})))
+    _die(run, epoch=EPOCHS_MAX)
+    assert reaper.mend_dead_runs() == 1
     assert stored(run) == "w1 w2 w3 w4" == logged(run).text
 
 
@@ -175,7 +191,7 @@ def test_its_owner_and_its_log_are_lost(owner: User) -> None:
     claim(run)
     token_log().delete(run.external_id)
     _die(run)
-    assert reaper.end_dead_runs() == 1
+    assert reaper.mend_dead_runs() == 1
     end = runs.run_ends([run.external_id])[run.external_id]
     assert end is not None
     assert (end.text, end.last_seq) == ("w1 w2 w3", 1_000_001)

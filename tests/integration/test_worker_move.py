@@ -125,7 +125,6 @@ async def test_it_goes_where_it_is_wanted_and_comes_back() -> None:
         await want("second")
         await until_row(lambda row: row.pool_id == "second" and row.healthy)
         assert (service.context.pool, service.context.profile.model) == ("second", "two")
-        assert service.sweep.pool == "second"
         await want(None)
         row = await until_row(lambda row: row.pool_id == "first" and row.healthy)
         assert row.detail == "simulated"

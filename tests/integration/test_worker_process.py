@@ -111,13 +111,14 @@ def test_a_worker_told_to_end_finishes_its_answers_and_claims_no_more(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
-def test_what_does_not_finish_in_time_is_ended_cleanly(
+def test_what_does_not_finish_in_time_is_given_back(
     stack: Stack, ada: Person, number: signal.Signals
 ) -> None:
-    """After the grace time, and at once for a cold shutdown, also in the middle of a drain."""
+    """After the grace time, and at once for a cold shutdown, also in the middle of a drain: the run
+    is given back, and the next worker goes on with it."""
     grace_s = "0.2" if number == signal.SIGTERM else "600"
     worker = start_worker(stack, WORKER_GRACE_S=grace_s)
-    stack.hold("cut")
+    hold = stack.hold("cut")
     run = send(stack, ada, tokens=3, hold="cut", hold_after=2)
     wait_for(lambda: stack.journal(run), "the answer to begin", worker)
     worker.popen.send_signal(signal.SIGTERM)
@@ -125,8 +126,12 @@ def test_what_does_not_finish_in_time_is_ended_cleanly(
         wait_for(lambda: "Draining" in worker.tail(), "the drain to begin", worker)
         worker.popen.send_signal(signal.SIGQUIT)
     worker.popen.wait(60)
-    assert status_of(stack, run) != "running", worker.tail()
     assert [entry["what"] for entry in stack.journal(run)] == ["started", "closed"]
+    assert "given back: this worker ends" in worker.tail()
+    hold.unlink()
+    start_worker(stack)
+    wait_status(stack, run, "completed")
+    assert [entry["pieces"] for entry in stack.journal(run)] == [0, 2, 0, 1]
 
 
 def test_a_worker_outlives_its_broker(stack: Stack, ada: Person, valkey: EmbeddedValkey) -> None:

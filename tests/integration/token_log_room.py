@@ -16,6 +16,7 @@ from generation.token_log import (
     AppendReply,
     Batch,
     Flusher,
+    OpenReply,
     RecheckReply,
     RunWriter,
     TokenLog,
@@ -93,11 +94,19 @@ class UndecidedLog(TokenLog):
     """A token log whose connection breaks at a chosen moment, around real commands.
 
     `before` / `after`: how many coming appends break before they reach Redis, or after Redis has
-    carried them out and before the reply is back.
+    carried them out and before the reply is back. `opens_after`: the same of openings.
     """
 
     before = 0
     after = 0
+    opens_after = 0
+
+    async def open(self, *arguments: Any, **keywords: Any) -> OpenReply:
+        reply = await super().open(*arguments, **keywords)
+        if self.opens_after:
+            self.opens_after -= 1
+            raise ConnectionError("broken after")
+        return reply
 
     async def append_many(self, batches: Any) -> list[AppendReply]:
         if self.before:

@@ -72,7 +72,7 @@ def test_an_entry_that_could_be_read_as_another_is_refused(
 def test_room_is_asked_of_the_queue_and_of_the_user(
     replies: list[bytes | int | None], room: Room
 ) -> None:
-    assert Limits(per_pool=10, per_user=3).room(replies) is room
+    assert Limits(per_pool=10, per_user=3).room([*replies, 1]) is room
 
 
 def test_a_rebuild_goes_in_parts_and_marks_last() -> None:

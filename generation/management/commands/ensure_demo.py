@@ -53,6 +53,8 @@ def ensure(profile: EngineProfile) -> list[str]:
         model = _model(slug, profile)
         made.append(f"Created model {slug}")
     pool = Pool(slug=profile.name, model=model, profile=profile.name)
+    if profile.silence_s is not None:
+        pool.silence_s = profile.silence_s
     pool.full_clean()
     pool.save(force_insert=True)
     return [*made, f"Created pool {pool.slug} for model {slug}"]

@@ -4,7 +4,8 @@
 --      2 queue    zset run -> place (smaller goes first)
 --      3 entries  hash run -> "user|cost_tokens|preferred replica"
 --      4 users    hash user -> how many of this user's runs wait
---      5 ends     hash with the places given last: "back" counts up, "front" counts down
+--      5 ends     hash with the places given last: "back" counts up, "front" counts down; "asked"
+--                 counts the sends that asked for room
 -- ARGV 1 run  2 packed entry  3 "back" or "front"
 if redis.call('EXISTS', KEYS[1]) == 0 then return {0, 0, 0} end
 local added = 0
