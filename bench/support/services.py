@@ -60,6 +60,17 @@ class Process:
     def stop(self) -> None:
         processes.stop(self.popen, _STOP)
 
+    def kill(self) -> None:
+        """As `kill -9`, and all that it has started."""
+        processes.signal_group(self.popen, signal.SIGKILL)
+        self.popen.wait()
+
+    def freeze(self) -> None:
+        processes.signal_group(self.popen, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        processes.signal_group(self.popen, signal.SIGCONT)
+
     def wait_until(
         self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S
     ) -> None:
@@ -81,6 +92,9 @@ class Web(Process):
     """One web process."""
 
     port: int
+
+    def wait(self) -> None:
+        self.wait_until(lambda: _answers(self.port, "/healthz"), "an answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +193,26 @@ class Services:
         worker.wait_until(lambda: self._serves(_replica(pool)), "a healthy replica")
         return web, worker
 
-    def _spawn_web(self, application: str) -> Web:
-        port = free_port()
+    def spawn_engine(self, port: int) -> Engine:
+        """The simulated engine behind OpenAI's protocol (engine_server.py)."""
+        module = ["uvicorn", "bench.support.engine_server:application", "--port", str(port)]
+        log, popen = self._spawn(f"engine-{port}", [*module, "--log-level", "warning"])
+        return Engine(f"engine {port}", popen, log, port, "")
+
+    def spawn_web(self, port: int) -> Web:
+        """One that will answer at that port; see `Web.port`."""
+        return self._spawn_web(APPLICATION, port)
+
+    def spawn_worker(self, pool: str, slots: int, number: int, more: Mapping[str, str]) -> Process:
+        """One of several, with what more it finds in its environment."""
+        return self._spawn_worker(pool, slots, CELERY_APP, number, more)
+
+    def is_healthy(self, pool: str, number: int) -> bool:
+        """Whether that worker's engine answers, as its row says."""
+        return self._serves(_replica(pool, number))
+
+    def _spawn_web(self, application: str, port: int = 0) -> Web:
+        port = port or free_port()
         log, popen = self._spawn(f"web-{port}", web_module("127.0.0.1", port, application))
         processes.raise_file_limit(popen.pid)
         return Web(f"web process {port}", popen, log, port)
@@ -204,11 +236,19 @@ class Services:
         worker.wait_until(lambda: self._serves(_replica(pool)), "a healthy replica", patience_s)
         return worker
 
-    def _spawn_worker(self, pool: str, slots: int, app: str) -> Process:
-        replica = _replica(pool)
+    def _spawn_worker(
+        self,
+        pool: str,
+        slots: int,
+        app: str,
+        number: int = 1,
+        more: Mapping[str, str] | None = None,
+    ) -> Process:
+        replica = _replica(pool, number)
         module = gpu_worker_module(pool, slots, f"gpu-{replica}", app)
-        log, popen = self._spawn(f"worker-{pool}", module, gpu_worker_environment(pool, replica))
-        return Process(f"worker of {pool}", popen, log)
+        env = {**gpu_worker_environment(pool, replica), **(more or {})}
+        log, popen = self._spawn(f"worker-{replica}", module, env)
+        return Process(f"worker {replica}", popen, log)
 
     def start_llamacpp(self, slots: int, context_tokens: int) -> Engine:
         """The embedded engine with the demo model, which is fetched as `make run` fetches it.
@@ -258,8 +298,8 @@ class Services:
             return connection.execute(query, [replica]).fetchone() is not None
 
 
-def _replica(pool: str) -> str:
-    return f"{pool}-1"
+def _replica(pool: str, number: int = 1) -> str:
+    return f"{pool}-{number}"
 
 
 def _end(popen: subprocess.Popen[bytes]) -> None:
