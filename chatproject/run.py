@@ -62,7 +62,8 @@ ROLL_PATIENCE_S = 60
 RUNNING_BYTES = 300 * MIB
 
 # A worker lets running answers go on for WORKER_GRACE_S and gives back what has not finished then.
-# Nobody is left to go on with it here: it ends as `interrupted` at the next start, with its text.
+# Nobody is left to go on with it here: the next start does, within ten minutes; later it ends as
+# `interrupted`, with its text.
 # Short: somebody has pressed Ctrl-C and waits.
 WORKER_GRACE_S = "3"
 WORKER_STOP = (StopStep(signal.SIGTERM, 12.0), StopStep(signal.SIGQUIT, 5.0))

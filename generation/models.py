@@ -245,6 +245,7 @@ class Run(models.Model):
 class RunCheckpoint(models.Model):
     """The released text of a long run, as of `seq` under `epoch`; gone with the run's end.
 
+    `is_whole`: nobody owned the run when it was kept, so that its log holds no more than this.
     Written only by generation.checkpoints, whose guard decides between two owners.
     """
 
