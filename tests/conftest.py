@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,4 +65,9 @@ def stack() -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def demo_model_path() -> Path:
     """The demo model's file, fetched as `make run` does where it is not there yet (468 MiB)."""
-    return demo_model.ensure_weights(ROOT / "var" / "models", say=print)
+    models = ROOT / "var" / "models"
+    models.mkdir(parents=True, exist_ok=True)
+    with models.with_suffix(".lock").open("w") as lock:
+        # Two test runs at once: the second would take away what the first has fetched so far.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return demo_model.ensure_weights(models, say=print)

@@ -18,8 +18,8 @@ from typing import Self
 
 import pytest
 
-from chatproject.embedded.ports import free_port, port_problem
 from chatproject.embedded.processes import children_of
+from tests.ports import own_ports
 from tests.stack import ROOT, _create_database, _redis_database
 
 PATIENCE_S = 90.0
@@ -35,21 +35,13 @@ def _few_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
 
 
-def _free_ports() -> int:
-    """The first of two ports in a row that are free."""
-    while True:
-        port = free_port()
-        if port_problem("127.0.0.1", port + 1) is None:
-            return port
-
-
 class Started:
     """A run in a process of its own, read line by line."""
 
     def __init__(self, directory: Path, *arguments: str, redis_db: int, **knobs: str) -> None:
         self.checkout = directory / "checkout"
         self.var = directory / "var"
-        self.port = _free_ports()
+        self.port = own_ports(2)  # one for each web process
         self.lines: list[str] = []
         shutil.copytree(ROOT, self.checkout, ignore=NOT_COPIED)
         (self.checkout / "node_modules").symlink_to(ROOT / "node_modules")
