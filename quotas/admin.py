@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.contrib import admin
+from django.http import HttpRequest
 
 from accounts.admin_base import AuditedAdmin, ReadOnlyAdmin
 from accounts.admin_filters import MadeSince
@@ -37,6 +38,7 @@ class PlanAdmin(AuditedAdmin):
         "slug",
         "title",
         "is_default",
+        "is_staff_default",
         "is_paid",
         "weight",
         "concurrent_runs",
@@ -48,12 +50,26 @@ class PlanAdmin(AuditedAdmin):
     readonly_fields = ("created",)
     search_fields = ("slug", "title")
     fieldsets = (
-        (None, {"fields": ("slug", "title", "is_default", "is_paid", "weight", "created")}),
+        (
+            None,
+            {
+                "fields": (
+                    "slug",
+                    "title",
+                    "is_default",
+                    "is_staff_default",
+                    "is_paid",
+                    "weight",
+                    "created",
+                )
+            },
+        ),
         (
             "Limits",
             {
                 "fields": (
                     "window_s",
+                    "messages",
                     "tokens_per_minute",
                     "requests_per_minute",
                     "concurrent_runs",
@@ -64,6 +80,11 @@ class PlanAdmin(AuditedAdmin):
         ),
         ("Room", {"fields": ("context_tokens", "answer_tokens", "ttft_deadline_ms")}),
     )
+
+    def has_delete_permission(self, request: HttpRequest, obj: Plan | None = None) -> bool:
+        """Not the default one: all who have no subscription would have no plan any more."""
+        is_default = obj is not None and obj.is_default
+        return not is_default and super().has_delete_permission(request, obj)
 
     def get_readonly_fields(self, request: object, obj: Plan | None = None) -> tuple[str, ...]:
         """The slug is the key: a new one would make a second plan."""

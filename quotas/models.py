@@ -35,13 +35,16 @@ class AtLimit(models.TextChoices):
 class Plan(models.Model):
     """What a user may do. API customers have plans of their own, with their own weight.
 
-    An empty limit is no limit. Which models a plan has, and how many messages for each, stands in
-    its `PlanModel` rows.
+    An empty limit is no limit. A plan without `PlanModel` rows has every model; with some it has
+    those alone, and a row's number of messages stands before the plan's.
     """
 
     slug = models.SlugField(primary_key=True, max_length=64)
     title = models.CharField(max_length=100)
     is_default = models.BooleanField(default=False, help_text="For users without a subscription.")
+    is_staff_default = models.BooleanField(
+        default=False, help_text="For staff without a subscription."
+    )
     is_paid = models.BooleanField(default=False, help_text="May use slots of the paid burst.")
     weight = models.PositiveIntegerField(
         default=1,
@@ -52,7 +55,14 @@ class Plan(models.Model):
         "rolling window (s)",
         default=3 * 60 * 60,
         validators=_between(60, 31 * DAY_S),
-        help_text="The messages below are counted over so many seconds.",
+        help_text="Messages are counted over so many seconds.",
+    )
+    messages = models.PositiveIntegerField(
+        "messages in the window",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text="For each model. Empty: as many as they like.",
     )
     tokens_per_minute = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1)]
@@ -60,7 +70,11 @@ class Plan(models.Model):
     requests_per_minute = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1)]
     )
-    concurrent_runs = models.PositiveIntegerField(default=2, validators=_between(1, 1_000))
+    concurrent_runs = models.PositiveIntegerField(
+        default=2,
+        validators=_between(1, 1_000),
+        help_text="Answers written at once in one pool; others of theirs wait.",
+    )
     context_tokens = models.PositiveIntegerField(
         "context budget (tokens)", default=4_096, validators=_between(256, TOKENS_MAX)
     )
@@ -90,7 +104,16 @@ class Plan(models.Model):
                 name="plan_one_default",
                 violation_error_message="Another plan is the default one.",
             ),
+            models.UniqueConstraint(
+                fields=["is_staff_default"],
+                condition=Q(is_staff_default=True),
+                name="plan_one_staff_default",
+                violation_error_message="Another plan is the staff's.",
+            ),
             models.CheckConstraint(condition=Q(weight__gte=1), name="plan_weight_positive"),
+            models.CheckConstraint(
+                condition=Q(concurrent_runs__gte=1), name="plan_concurrent_runs_positive"
+            ),
             models.CheckConstraint(
                 condition=Q(answer_tokens__lt=F("context_tokens")),
                 name="plan_answer_fits_context",
@@ -122,7 +145,7 @@ class PlanModel(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text="Empty: as many as they like.",
+        help_text="Empty: as the plan says.",
     )
 
     class Meta:

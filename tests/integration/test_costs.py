@@ -84,7 +84,7 @@ def test_prices_are_never_negative() -> None:
 
 
 def plan(**fields: Any) -> Plan:
-    return Plan(**{"slug": "free", "title": "Free", "smaller_model": "small", **fields})
+    return Plan(**{"slug": "mine", "title": "Mine", "smaller_model": "small", **fields})
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_plan_that_refuses_needs_no_smaller_model() -> None:
 
 
 def test_one_plan_is_the_default_and_names_a_model_once() -> None:
-    first = plan(is_default=True)
+    first = plan()
     first.save()
     with pytest.raises(ValidationError, match="default"):
         plan(slug="plus", is_default=True).full_clean()
