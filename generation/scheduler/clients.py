@@ -12,11 +12,13 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from generation.scheduler.calls import Limits
+from generation.scheduler.observer import Observer
 from generation.scheduler.queue import Scheduler, SchedulerSync
 
 CONNECT_TIMEOUT_S: Final = 1.0
 CALL_TIMEOUT_S: Final = 2.0
 """A person waits for the answer of a send: better a quick 503 than a slow one."""
+LOOK_TIMEOUT_S: Final = 0.5
 
 
 @lru_cache(maxsize=1)
@@ -31,6 +33,19 @@ def scheduler_sync() -> SchedulerSync:
         retry=Retry(NoBackoff(), 1),
     )
     return SchedulerSync(redis, _limits())
+
+
+@lru_cache(maxsize=1)
+def observer() -> Observer:
+    """Who looks on in this process: figures for administrators and for Prometheus. It gives up
+    sooner than a send does, for nothing waits for it, and tries once."""
+    redis = Redis.from_url(
+        settings.REDIS_URL,
+        socket_timeout=LOOK_TIMEOUT_S,
+        socket_connect_timeout=LOOK_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 1),
+    )
+    return Observer(redis)
 
 
 def scheduler_async(redis: AsyncRedis) -> Scheduler:

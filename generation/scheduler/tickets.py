@@ -43,17 +43,21 @@ class _Pause:
 _pause = _Pause()
 
 
-def queue_name(pool: str) -> str:
-    """The Celery queue that the pool's workers consume."""
-    return f"gpu.{pool}"
+def queue_name(pool: str, replica: str | None = None) -> str:
+    """The Celery queue that the pool's workers consume, or that one of them consumes alone.
+
+    Slugs have no dots: no pool's queue is another one's replica's.
+    """
+    return f"gpu.{pool}.{replica}" if replica else f"gpu.{pool}"
 
 
-def publish_ticket(pool: str) -> bool:
-    """Publish one ticket, without retries; False where the broker did not take it (logged)."""
+def publish_ticket(pool: str, replica: str | None = None) -> bool:
+    """Publish one ticket, for any replica of the pool or for this one, without retries; False where
+    the broker did not take it (logged)."""
     if _pause.is_on():
         return False
     try:
-        _publish(pool)
+        _publish(pool, replica)
     except (OperationalError, KombuError, OSError) as error:
         _pause.begin()
         logger.warning(
@@ -65,12 +69,37 @@ def publish_ticket(pool: str) -> bool:
     return True
 
 
-def _publish(pool: str) -> None:
+def drop_tickets(pool: str, replica: str) -> None:
+    """Forget the tickets of a replica that is there no more: its runs go to others, and nobody else
+    would ever take them. Where the broker is away they stay (logged)."""
+    if _pause.is_on():
+        return
+    queue = current_app.amqp.queues[queue_name(pool, replica)]
+    try:
+        with current_app.producer_or_acquire() as producer:
+            broker = producer.connection
+            try:
+                bound = queue(producer.channel)
+                # Kombu deletes what this connection has declared, and nothing else.
+                bound.declare()
+                bound.delete()
+            except (*broker.connection_errors, *broker.channel_errors) as error:
+                raise OperationalError(type(error).__name__) from error
+    except (OperationalError, KombuError, OSError) as error:
+        logger.warning(
+            "The tickets of %s were not dropped: %s",
+            replica,
+            type(error).__name__,
+            extra={"action": "tickets_not_dropped", "pool": pool},
+        )
+
+
+def _publish(pool: str, replica: str | None) -> None:
     """What `send_task` does, with what is always the same made once: half of its time, and this
     stands between a send and its first token. Raises kombu's OperationalError."""
     ticket = str(uuid.uuid4())
     message = _message(pool)
-    queue = current_app.amqp.queues[queue_name(pool)]
+    queue = current_app.amqp.queues[queue_name(pool, replica)]
     with current_app.producer_or_acquire() as producer:
         broker = producer.connection
         try:

@@ -1,49 +1,39 @@
-"""The queue's scripts on a real Valkey, against a plain Python model and one by one."""
+"""The queue's scripts one by one on a real Valkey; test_scheduler_fair.py has the algorithm."""
 
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from django.conf import settings
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from generation.scheduler import Limits, QueueEntry, Room, Scheduler, SchedulerSync
-from generation.scheduler import queue as queue_module
+from generation.scheduler import (
+    Asker,
+    Place,
+    QueueEntry,
+    Room,
+    Scheduler,
+    SchedulerSync,
+)
+from generation.scheduler.calls import Limits
 from generation.scheduler.entries import pool_keys
+from tests.integration.queue_room import (  # noqa: F401  # fixtures
+    LIMITS,
+    POOL,
+    Clock,
+    entry_of,
+    redis_fixture,
+    run_of,
+    scheduler_fixture,
+    tickets_fixture,
+    user_of,
+)
 
-POOL = "queue-test"
-LIMITS = Limits(per_pool=5, per_user=2)
-
-
-@pytest.fixture
-def tickets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The pools that tickets were published for (publishing itself has tests of its own)."""
-    published: list[str] = []
-    monkeypatch.setattr(queue_module, "publish_ticket", published.append)
-    return published
-
-
-@pytest.fixture
-def redis() -> Iterator[Redis]:
-    client = Redis.from_url(settings.REDIS_URL)
-    _clear(client)
-    yield client
-    _clear(client)
-    client.close()
-
-
-@pytest.fixture
-def scheduler(redis: Redis, tickets: list[str]) -> SchedulerSync:
-    made = SchedulerSync(redis, LIMITS)
-    assert made.rebuild(POOL, list)
-    return made
+Tickets = list[tuple[str, str | None]]
 
 
 @pytest.fixture
@@ -53,135 +43,26 @@ async def async_redis(redis: Redis) -> AsyncIterator[AsyncRedis]:
     await client.aclose()
 
 
-def _clear(client: Redis) -> None:
-    keys = pool_keys(POOL)
-    client.delete(*(getattr(keys, name) for name in keys.__slots__))
-
-
-def run_of(number: int) -> str:
-    return f"g_{number:032x}"
-
-
-def user_of(number: int) -> str:
-    return f"u_{number:032x}"
-
-
-def entry_of(run: int, user: int) -> QueueEntry:
-    return QueueEntry(run_of(run), user_of(user), cost_tokens=run, preferred_replica=f"r{user}")
-
-
-class PlainQueue:
-    """What the scripts do, in a list."""
-
-    def __init__(self) -> None:
-        self.waiting: list[QueueEntry] = []
-
-    def put(self, entry: QueueEntry, *, front: bool) -> tuple[bool, int]:
-        runs = [waiting.run for waiting in self.waiting]
-        if entry.run in runs:
-            return False, runs.index(entry.run) + 1
-        self.waiting.insert(0 if front else len(self.waiting), entry)
-        return True, 1 if front else len(self.waiting)
-
-    def pop(self) -> QueueEntry | None:
-        return self.waiting.pop(0) if self.waiting else None
-
-    def remove(self, run: str) -> bool:
-        before = len(self.waiting)
-        self.waiting = [waiting for waiting in self.waiting if waiting.run != run]
-        return len(self.waiting) < before
-
-    def by_user(self) -> dict[str, int]:
-        return dict(Counter(waiting.user for waiting in self.waiting))
-
-
-_run = st.integers(0, 7)
-_user = st.integers(0, 2)
-_step = st.one_of(
-    st.tuples(st.just("enqueue"), _run, _user),
-    st.tuples(st.just("front"), _run, _user),
-    st.tuples(st.just("pop"), st.just(0), st.just(0)),
-    st.tuples(st.just("remove"), _run, st.just(0)),
-)
-
-
-@hypothesis_settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(steps=st.lists(_step, max_size=40))
-def test_the_queue_does_what_a_list_would(
-    scheduler: SchedulerSync, steps: list[tuple[str, int, int]]
-) -> None:
-    assert scheduler.rebuild(POOL, list)
-    model = PlainQueue()
-    for verb, run, user in steps:
-        _compare_step(scheduler, model, verb, entry_of(run, user))
-    every_run = [run_of(number) for number in range(8)]
-    places = {waiting.run: place for place, waiting in enumerate(model.waiting, 1)}
-    assert scheduler.positions([(POOL, run) for run in every_run]) == [
-        places.get(run) for run in every_run
-    ]
-    assert scheduler.depth(POOL) == len(model.waiting)
-    assert scheduler.length_by_user(POOL) == model.by_user()
-    assert [scheduler.pop(POOL, "r").entry for _ in model.waiting] == model.waiting
-    assert scheduler.pop(POOL, "r").entry is None
-    assert scheduler.length_by_user(POOL) == {}
-
-
-def _compare_step(
-    scheduler: SchedulerSync, model: PlainQueue, verb: str, entry: QueueEntry
-) -> None:
-    match verb:
-        case "enqueue":
-            result = scheduler.enqueue(
-                entry.run,
-                pool=POOL,
-                user=entry.user,
-                cost_tokens=entry.cost_tokens,
-                preferred_replica=entry.preferred_replica,
-            )
-            assert (result.added, result.position) == model.put(entry, front=False)
-        case "front":
-            result = scheduler.requeue_front(entry, pool=POOL)
-            assert (result.added, result.position) == model.put(entry, front=True)
-        case "pop":
-            assert scheduler.pop(POOL, "r").entry == model.pop()
-        case _:
-            assert scheduler.remove(entry.run, POOL) == model.remove(entry.run)
-
-
-def test_nothing_is_left_in_redis_of_an_emptied_queue(
-    scheduler: SchedulerSync, redis: Redis
-) -> None:
-    for number in range(3):
-        scheduler.requeue_front(entry_of(number, number), pool=POOL)
-    scheduler.remove(run_of(1), POOL)
-    scheduler.pop(POOL, "r")
-    scheduler.pop(POOL, "r")
-    keys = pool_keys(POOL)
-    assert redis.exists(keys.queue, keys.entries, keys.users) == 0
-
-
 def test_a_ticket_is_published_for_what_was_added_and_only_then(
-    scheduler: SchedulerSync, tickets: list[str]
+    scheduler: SchedulerSync, tickets: Tickets
 ) -> None:
-    scheduler.enqueue(run_of(1), pool=POOL, user=user_of(1), cost_tokens=1)
-    assert tickets == [POOL]
-    scheduler.enqueue(run_of(1), pool=POOL, user=user_of(1), cost_tokens=1)
-    assert tickets == [POOL]
+    scheduler.enqueue(QueueEntry(run_of(1), user_of(1), 1), pool=POOL)
+    assert tickets == [(POOL, None)]
+    scheduler.enqueue(QueueEntry(run_of(1), user_of(1), 1), pool=POOL)
+    assert tickets == [(POOL, None)]
     scheduler.requeue_front(entry_of(2, 1), pool=POOL)
-    assert tickets == [POOL, POOL]
+    assert tickets == [(POOL, None), (POOL, None)]
 
 
 def test_a_queue_that_is_not_built_refuses_and_publishes_nothing(
-    scheduler: SchedulerSync, redis: Redis, tickets: list[str]
+    scheduler: SchedulerSync, redis: Redis, tickets: Tickets
 ) -> None:
-    scheduler.enqueue(run_of(1), pool=POOL, user=user_of(1), cost_tokens=1)
+    scheduler.enqueue(QueueEntry(run_of(1), user_of(1), 1), pool=POOL)
     tickets.clear()
     redis.delete(pool_keys(POOL).built)
 
-    result = scheduler.enqueue(run_of(2), pool=POOL, user=user_of(1), cost_tokens=1)
-    assert (result.built, result.added, result.position) == (False, False, 0)
+    result = scheduler.enqueue(QueueEntry(run_of(2), user_of(1), 1), pool=POOL)
+    assert (result.built, result.added) == (False, False)
     assert not scheduler.requeue_front(entry_of(3, 1), pool=POOL).built
     popped = scheduler.pop(POOL, "r")
     assert (popped.built, popped.entry) == (False, None)
@@ -202,43 +83,81 @@ def test_a_marker_of_another_server_is_worth_nothing(
     assert not scheduler.pop(POOL, "r").built
 
 
-def test_room_counts_the_pool_and_the_user(scheduler: SchedulerSync) -> None:
-    for number in range(4):
-        user = user_of(number // 2)
-        assert scheduler.room(POOL, user) is Room.FREE
-        scheduler.enqueue(run_of(number), pool=POOL, user=user, cost_tokens=1)
-    assert scheduler.room(POOL, user_of(0)) is Room.USER_FULL
-    assert scheduler.room(POOL, user_of(2)) is Room.FREE
-    scheduler.enqueue(run_of(4), pool=POOL, user=user_of(2), cost_tokens=1)
-    assert scheduler.room(POOL, user_of(3)) is Room.POOL_FULL
-    scheduler.pop(POOL, "r")
-    assert scheduler.room(POOL, user_of(0)) is Room.FREE
+def test_a_queue_of_another_version_is_filled_anew(scheduler: SchedulerSync, redis: Redis) -> None:
+    """Its entries look otherwise; those who wait would be taken for queued, and never be served."""
+    redis.hset(pool_keys(POOL).entries, run_of(1), "u_1|7|")
+    server: Any = redis.info("server")
+    redis.set(pool_keys(POOL).built, str(server["run_id"]))
+    assert not scheduler.is_built(POOL)
+    assert scheduler.rebuild(POOL, lambda: [entry_of(1, 1)])
+    assert scheduler.is_built(POOL)
+    assert scheduler.pop(POOL, "r").entry == entry_of(1, 1)
+
+
+def fill(scheduler: SchedulerSync, user: str) -> int:
+    """As many runs as this user may have waiting; how many."""
+    count = 0
+    while scheduler.room(POOL, user) is Room.FREE:
+        number = scheduler.depth(POOL)
+        scheduler.enqueue(QueueEntry(run_of(number), user, 1), pool=POOL)
+        count += 1
+    return count
+
+
+def test_room_counts_the_pool_and_the_user(scheduler: SchedulerSync, redis: Redis) -> None:
+    roomy = SchedulerSync(redis, Limits(per_pool=1_000, per_user=3), publish=lambda *_: True)
+    assert fill(roomy, user_of(0)) == 3
+    assert roomy.room(POOL, user_of(0)) is Room.USER_FULL
+    assert roomy.room(POOL, user_of(1)) is Room.FREE
+    roomy.pop(POOL, "r")
+    assert roomy.room(POOL, user_of(0)) is Room.FREE
+    tight = SchedulerSync(redis, Limits(per_pool=2, per_user=3), publish=lambda *_: True)
+    assert tight.room(POOL, user_of(1)) is Room.POOL_FULL
+
+
+def test_a_few_who_fill_a_queue_leave_room_for_whoever_comes(
+    scheduler: SchedulerSync, redis: Redis
+) -> None:
+    made = SchedulerSync(redis, Limits(per_pool=200, per_user=100), publish=lambda *_: True)
+    taken = [fill(made, user_of(number)) for number in range(20)]
+    assert taken[0] == 36, "a fifth of what free plans may fill"
+    assert taken == sorted(taken, reverse=True)
+    assert made.room(POOL, user_of(50)) is Room.FREE
+    # Hundreds of accounts fill it all the same, but not what is kept for those who pay.
+    for number in range(100, 200):
+        fill(made, user_of(number))
+    assert made.depth(POOL) == 180
+    assert made.room(POOL, user_of(50)) is Room.POOL_FULL
+    free, paid = (Asker(user_of(50), "plan", 1, is_paid) for is_paid in (False, True))
+    assert made.outlook([POOL], free)[0].room is Room.POOL_FULL
+    assert made.outlook([POOL], paid)[0].room is Room.FREE
 
 
 def test_a_rebuild_keeps_the_order_it_was_given_and_drops_what_was_there(
     scheduler: SchedulerSync,
 ) -> None:
-    scheduler.enqueue(run_of(9_999), pool=POOL, user=user_of(9), cost_tokens=1)
-    entries = [entry_of(number, number % 7) for number in range(1_234)]
+    scheduler.enqueue(QueueEntry(run_of(9_999), user_of(9), 1), pool=POOL)
+    entries = [entry_of(number, number) for number in range(1_234)]
     assert scheduler.rebuild(POOL, lambda: [*entries, entries[3]])
     assert scheduler.depth(POOL) == len(entries)
     assert scheduler.position(run_of(9_999), POOL) is None
     assert scheduler.positions([(POOL, run_of(0)), (POOL, run_of(1_233))]) == [1, 1_234]
     assert sum(scheduler.length_by_user(POOL).values()) == len(entries)
     # Whoever comes now stands behind, and whoever comes back stands in front.
-    after = scheduler.enqueue(run_of(5_000), pool=POOL, user=user_of(1), cost_tokens=1)
-    assert (after.added, after.position) == (True, len(entries) + 1)
-    assert scheduler.requeue_front(entry_of(6_000, 1), pool=POOL).position == 1
+    assert scheduler.enqueue(entry_of(5_000, 5_000), pool=POOL).added
+    assert scheduler.position(run_of(5_000), POOL) == len(entries) + 1
+    assert scheduler.requeue_front(entry_of(6_000, 6_000), pool=POOL).added
+    assert scheduler.position(run_of(6_000), POOL) == 1
 
 
 def test_nobody_meets_a_queue_that_is_half_full(scheduler: SchedulerSync) -> None:
     def read() -> Iterator[QueueEntry]:
         for number in range(600):
             yield entry_of(number, 1)
-        # The first part is in; another process asks now.
+        # The first parts are in; another process asks now.
         assert scheduler.depth(POOL) == 500
         assert not scheduler.pop(POOL, "r").built
-        assert not scheduler.enqueue(run_of(7_000), pool=POOL, user=user_of(1), cost_tokens=1).built
+        assert not scheduler.enqueue(QueueEntry(run_of(7_000), user_of(1), 1), pool=POOL).built
 
     assert scheduler.rebuild(POOL, read)
     assert scheduler.depth(POOL) == 600
@@ -256,6 +175,22 @@ def test_one_rebuilds_at_a_time(scheduler: SchedulerSync) -> None:
     assert scheduler.position(run_of(1), POOL) == 1
     # The lock is free again.
     assert scheduler.rebuild(POOL, list)
+
+
+def test_a_rebuild_of_what_is_lost_lets_be_what_another_has_built(
+    scheduler: SchedulerSync, redis: Redis
+) -> None:
+    def never() -> list[QueueEntry]:
+        raise AssertionError("it is built")
+
+    assert scheduler.enqueue(entry_of(1, 1), pool=POOL).added
+    assert not scheduler.rebuild(POOL, never, if_lost=True)
+    assert scheduler.position(run_of(1), POOL) == 1
+    # The lock is free again.
+    redis.delete(pool_keys(POOL).built)
+    assert scheduler.rebuild(POOL, lambda: [entry_of(2, 2)], if_lost=True)
+    assert scheduler.position(run_of(2), POOL) == 1
+    assert scheduler.position(run_of(1), POOL) is None
 
 
 def test_a_rebuild_that_lost_its_lock_builds_nothing(
@@ -276,7 +211,7 @@ def test_a_rebuild_that_lost_its_lock_builds_nothing(
 
 
 def test_a_script_flush_goes_unnoticed(scheduler: SchedulerSync, redis: Redis) -> None:
-    scheduler.enqueue(run_of(1), pool=POOL, user=user_of(1), cost_tokens=1)
+    scheduler.enqueue(QueueEntry(run_of(1), user_of(1), 1), pool=POOL)
     redis.script_flush()
     popped = scheduler.pop(POOL, "r")
     assert popped.entry == QueueEntry(run_of(1), user_of(1), 1)
@@ -287,7 +222,7 @@ def test_no_positions_are_asked_for_nobody(scheduler: SchedulerSync) -> None:
 
 
 async def test_the_async_scheduler_speaks_to_the_same_queue(
-    scheduler: SchedulerSync, async_redis: AsyncRedis, tickets: list[str]
+    scheduler: SchedulerSync, async_redis: AsyncRedis, tickets: Tickets
 ) -> None:
     twin = Scheduler(async_redis, LIMITS)
 
@@ -296,20 +231,46 @@ async def test_the_async_scheduler_speaks_to_the_same_queue(
 
     assert await twin.rebuild(POOL, read)
     assert await twin.is_built(POOL)
-    result = await twin.enqueue(run_of(2), pool=POOL, user=user_of(2), cost_tokens=7)
-    assert (result.built, result.added, result.position) == (True, True, 2)
-    assert (await twin.requeue_front(entry_of(3, 1), pool=POOL)).position == 1
-    assert tickets == [POOL, POOL]
-    assert await twin.position(run_of(2), POOL) == 3
-    assert await twin.positions([(POOL, run_of(1)), (POOL, run_of(5))]) == [2, None]
+    result = await twin.enqueue(QueueEntry(run_of(2), user_of(2), 7), pool=POOL)
+    assert (result.built, result.added) == (True, True)
+    assert (await twin.requeue_front(entry_of(3, 1), pool=POOL)).added
+    assert tickets == [(POOL, None), (POOL, None)]
+    assert await twin.position(run_of(2), POOL) == 2
+    assert await twin.positions([(POOL, run_of(1)), (POOL, run_of(5))]) == [3, None]
+    assert await twin.places([(POOL, run_of(2))]) == [Place(2, None)]
+    asked = [Asker(user_of(2), "", 1, False)] * 2
+    assert [await twin.outlook([POOL, POOL], one) for one in asked] == [
+        scheduler.outlook([POOL, POOL], asked[0])
+    ] * 2
     assert await twin.depth(POOL) == 3
     assert await twin.length_by_user(POOL) == {user_of(1): 2, user_of(2): 1}
     assert await twin.room(POOL, user_of(1)) is Room.USER_FULL
     assert await twin.remove(run_of(1), POOL)
     assert not await twin.remove(run_of(1), POOL)
+    await twin.configure(POOL, paused=True)
+    assert (await twin.pop(POOL, "r")).entry is None
+    await twin.configure(POOL, paused=False)
     assert (await twin.pop(POOL, "r")).entry == entry_of(3, 1)
     assert scheduler.pop(POOL, "r").entry == QueueEntry(run_of(2), user_of(2), 7)
     assert (await twin.pop(POOL, "r")).entry is None
+    assert await twin.lost([run_of(2), run_of(5)], POOL) == [run_of(5)]
+    found = [record.run async for part in twin.records(POOL) for record in part]
+    assert sorted(found) == [run_of(2), run_of(3)]
+    assert await twin.ended(run_of(2), POOL, 3)
+    assert not await twin.ended(run_of(2), POOL, 3)
+    beat = await twin.beat(POOL, "r", at_work=1, slots=2, paid_burst=0)
+    assert (beat.built, beat.waiting, beat.lost) == (True, 0, ())
+    # Tickets: where room is, and a full one passes them on.
+    await twin.leave(POOL, "r")
+    tickets.clear()
+    assert (await twin.enqueue(entry_of(6, 1), pool=POOL)).replica is None
+    await twin.beat(POOL, "r", at_work=1, slots=3, paid_burst=0)
+    assert (await twin.pop(POOL, "other", at_work=1)).passed_to == "r"
+    assert (await twin.requeue_front(entry_of(7, 2), pool=POOL, replica="r")).replica is None
+    assert (await twin.requeue_front(entry_of(8, 2), pool=POOL)).replica == "r"
+    assert tickets == [(POOL, None), (POOL, "r"), (POOL, None), (POOL, "r")]
+    await twin.leave(POOL, "r")
+    assert scheduler.outlook([POOL], asked[0])[0].replicas == 0
 
 
 async def test_the_async_rebuild_is_locked_too(
@@ -323,6 +284,9 @@ async def test_the_async_rebuild_is_locked_too(
         return [entry_of(1, 1)]
 
     assert not await twin.rebuild(POOL, read)
+    redis.delete(pool_keys(POOL).lock)
+    assert not await twin.rebuild(POOL, read, if_lost=True), "it is built"
+    assert scheduler.rebuild(POOL, list), "the lock is free again"
     assert scheduler.depth(POOL) == 0
 
 

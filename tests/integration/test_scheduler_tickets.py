@@ -18,7 +18,7 @@ from django.conf import settings
 from chatproject.celery import app
 from chatproject.embedded import EmbeddedValkey
 from chatproject.embedded.ports import free_port
-from generation.scheduler import publish_ticket, queue_name, tickets
+from generation.scheduler import drop_tickets, publish_ticket, queue_name, tickets
 from generation.scheduler.broker import TicketAMQP, TicketTransport
 from generation.worker.queues import TicketQueues
 
@@ -147,19 +147,61 @@ def test_tickets_are_published_again_after_the_broker_forgot_everything(
     assert waiting(valkey) == 1
 
 
+def test_the_tickets_of_a_replica_that_is_gone_are_dropped(
+    monkeypatch: pytest.MonkeyPatch, valkey: EmbeddedValkey
+) -> None:
+    own = use_broker(monkeypatch, valkey.url)
+    monkeypatch.setattr(tickets, "_pause", tickets._Pause())
+    assert publish_ticket(POOL)
+    assert publish_ticket(POOL, "r-1")
+    assert publish_ticket(POOL, "r-2")
+    drop_tickets(POOL, "r-1")
+    drop_tickets(POOL, "r-1")
+    with redis.Redis.from_url(valkey.url) as client:
+        left = [name.decode() for name in client.scan_iter("*gpu.*")]
+    assert {queue_name(POOL), queue_name(POOL, "r-2")} <= set(left)
+    assert not [name for name in left if name.endswith("r-1")]
+    # One that comes back by the same name is sent tickets again.
+    assert publish_ticket(POOL, "r-1")
+    with own.connection() as connection:
+        taken: list[Any] = []
+        queue = own.amqp.queues[queue_name(POOL, "r-1")]
+        with connection.Consumer([queue], on_message=taken.append):
+            connection.drain_events(timeout=20)
+    assert len(taken) == 1
+
+
+def test_another_process_drops_the_tickets_of_a_replica_that_it_never_sent_any(
+    monkeypatch: pytest.MonkeyPatch, valkey: EmbeddedValkey
+) -> None:
+    use_broker(monkeypatch, valkey.url)
+    assert publish_ticket(POOL, "r-1")
+    other = use_broker(monkeypatch, valkey.url)
+    # Kombu's connections are shared by all that have the same options: this one declared nothing.
+    other.conf.broker_transport_options = {
+        **other.conf.broker_transport_options,
+        "client_name": "another",
+    }
+    drop_tickets(POOL, "r-1")
+    with redis.Redis.from_url(valkey.url) as client:
+        assert [name for name in client.scan_iter("*gpu.*") if name.endswith(b"r-1")] == []
+
+
 def test_a_moved_worker_takes_its_new_pools_tickets_as_it_took_the_old_ones() -> None:
     """What is selected is what the next connection to the broker consumes from."""
     own = Celery("moved", set_as_current=False, amqp=TicketAMQP)
     own.config_from_object("django.conf:settings", namespace="CELERY")
     own.amqp.queues.select([queue_name(POOL), "chores"])
-    serving = TicketQueues(SimpleNamespace(app=own))
+    serving = TicketQueues(SimpleNamespace(app=own), "r-1")
     serving.serve(None)
     assert list(own.amqp.queues.consume_from) == ["chores"]
     for pool in ("elsewhere", POOL):
         serving.serve(pool)
-        assert set(own.amqp.queues.consume_from) == {"chores", queue_name(pool)}
-        assert own.amqp.queues.consume_from[queue_name(pool)].no_ack
-        assert own.amqp.queues[queue_name(pool)].no_ack
+        names = {queue_name(pool), queue_name(pool, "r-1")}
+        assert set(own.amqp.queues.consume_from) == {"chores", *names}
+        for name in names:
+            assert own.amqp.queues.consume_from[name].no_ack
+            assert own.amqp.queues[name].no_ack
 
 
 def test_tickets_are_taken_without_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from generation.scheduler import Limits, QueueEntry, Room, calls
@@ -13,9 +15,9 @@ USER = "u_" + "a" * 32
 
 def test_the_keys_of_a_pool_share_one_hash_tag() -> None:
     keys = pool_keys("small-model")
-    assert keys.queue == "{pool:small-model}:queue"
-    everything = [getattr(keys, name) for name in keys.__slots__]
-    assert len(set(everything)) == len(everything) == 6
+    assert keys.jobs == "{pool:small-model}:jobs"
+    everything = keys.all()
+    assert len(set(everything)) == len(everything) == 12
     assert {key.split("}")[0] for key in everything} == {"{pool:small-model"}
 
 
@@ -30,7 +32,9 @@ def test_a_pool_that_is_no_slug_is_refused(slug: str) -> None:
     [
         QueueEntry(RUN, USER),
         QueueEntry(RUN, USER, cost_tokens=2**53 - 1),
-        QueueEntry(RUN, USER, cost_tokens=512, preferred_replica="gpu-1"),
+        QueueEntry(RUN, USER, 512, plan="pro", weight=8, is_paid=True, cap=3, conversation="c_1"),
+        QueueEntry(RUN, USER, kind="chore"),
+        QueueEntry(RUN, USER, is_pinned=True),
     ],
 )
 def test_an_entry_survives_packing(entry: QueueEntry) -> None:
@@ -38,23 +42,34 @@ def test_an_entry_survives_packing(entry: QueueEntry) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "user", "cost_tokens", "replica"),
+    "wrong",
     [
-        ("g_1", USER, 0, None),
-        (RUN + "\n", USER, 0, None),
-        (RUN, "u|x", 0, None),
-        (RUN, "", 0, None),
-        (RUN, USER, -1, None),
-        (RUN, USER, 2**53, None),
-        (RUN, USER, 0, "a|b"),
-        (RUN, USER, 0, ""),
+        {"run": "g_1"},
+        {"run": RUN + "\n"},
+        {"user": "u|x"},
+        {"user": ""},
+        {"cost_tokens": -1},
+        {"cost_tokens": 2**53},
+        {"plan": "a|b"},
+        {"plan": "~"},
+        {"plan": "x" * 65},
+        {"weight": 0},
+        {"weight": 1_000_001},
+        {"cap": 0},
+        {"cap": 1_000_001},
+        {"kind": "title"},
+        {"conversation": "c|1"},
     ],
 )
-def test_an_entry_that_could_be_read_as_another_is_refused(
-    run: str, user: str, cost_tokens: int, replica: str | None
-) -> None:
+def test_an_entry_that_could_be_read_as_another_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        QueueEntry(run, user, cost_tokens, replica)
+        QueueEntry(**{"run": RUN, "user": USER, **wrong})
+
+
+@pytest.mark.parametrize("name", ["", "a|b", "a b", "x" * 101])
+def test_a_replica_that_could_be_read_as_another_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not a replica"):
+        calls.pop("p", name, (0, 1, 0), "")
 
 
 @pytest.mark.parametrize(
@@ -63,21 +78,24 @@ def test_an_entry_that_could_be_read_as_another_is_refused(
         ([0, 0, None], Room.NOT_BUILT),
         ([0, 99, b"99"], Room.NOT_BUILT),
         ([1, 0, None], Room.FREE),
-        ([1, 9, b"2"], Room.FREE),
-        ([1, 10, b"2"], Room.POOL_FULL),
-        ([1, 9, b"3"], Room.USER_FULL),
-        ([1, 10, b"3"], Room.USER_FULL),
+        ([1, 77, b"2"], Room.FREE),
+        ([1, 78, b"3"], Room.USER_FULL),  # twelve places are left of 90, and a quarter is theirs
+        ([1, 77, b"3"], Room.USER_FULL),
+        ([1, 89, None], Room.FREE),
+        ([1, 89, b"1"], Room.USER_FULL),
+        ([1, 90, None], Room.POOL_FULL),
+        ([1, 90, b"20"], Room.USER_FULL),
     ],
 )
 def test_room_is_asked_of_the_queue_and_of_the_user(
     replies: list[bytes | int | None], room: Room
 ) -> None:
-    assert Limits(per_pool=10, per_user=3).room([*replies, 1]) is room
+    assert Limits(per_pool=100, per_user=20).room([*replies, 1]) is room
 
 
 def test_a_rebuild_goes_in_parts_and_marks_last() -> None:
     entries = [QueueEntry(f"g_{n:032x}", USER) for n in range(calls.REBUILD_ENTRIES * 2 + 1)]
-    made = list(calls.rebuild("p", iter(entries), "token"))
+    made = list(calls.rebuild("p", iter(entries), "token", ""))
     assert [call.args[1] for call in made] == ["first", "more", "more", "more", "last"]
-    assert [text for call in made for text in call.args[2::2]] == [entry.run for entry in entries]
-    assert len(made[1].args) == 2 + 2 * calls.REBUILD_ENTRIES
+    assert [text for call in made for text in call.args[3::3]] == [entry.run for entry in entries]
+    assert len(made[1].args) == 3 + 3 * calls.REBUILD_ENTRIES
