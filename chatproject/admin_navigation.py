@@ -39,6 +39,8 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     groups = []
     for title, entries in _GROUPS.items():
         items = [_item(request, *entry) for entry in entries if _may_view(request, entry[0])]
+        if title == "Serving" and request.user.has_perm("generation.view_pool"):
+            items.insert(0, _link(request, reverse("queues:live"), "Queues", "monitoring"))
         if title == "Serving" and _may_view(request, "generation.pool"):
             page = reverse("admin:generation_engine_profiles")
             items.append(_link(request, page, "Engine profiles", "tune"))

@@ -36,7 +36,9 @@ plan = Plan.objects.create(slug="walk", title="Walk", smaller_model="sim")
 PlanModel.objects.create(plan=plan, model="sim", messages=40)
 Subscription.objects.create(user=boss, plan=plan)
 pages = [reverse("admin:index"), reverse("admin:app_list", args=["quotas"])]
-pages += [reverse("admin:generation_engine_profiles")]
+pages += [reverse("admin:generation_engine_profiles"), reverse("queues:live")]
+pages += [reverse("queues:" + name, args=["sim"]) for name in ("pause", "resume")]
+pages += [reverse("queues:weigh", args=["free"])]
 for model, modeladmin in admin.site._registry.items():
     name = f"admin:{{model._meta.app_label}}_{{model._meta.model_name}}"
     row = model._base_manager.first()

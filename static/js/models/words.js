@@ -74,10 +74,12 @@ function reconnectLine(reply) {
 const NOTICES = {
   smaller_model: "Using the smaller model until it is quieter",
   shorter_answer: "A shorter answer until it is quieter",
+  other_region: "Answered from another region, to begin sooner",
   recovered: "Continued on another machine",
 }
 
 function noticeText(notice) {
+  if (notice.back_at) return notice.text // a plan's limit, not a busy hour
   return NOTICES[notice.code] ?? notice.text ?? ""
 }
 
@@ -89,11 +91,12 @@ export function queuedText({ position = null, eta_s: etaS = null }) {
   return etaS ? `${place}, about ${roughly(etaS)}` : place
 }
 
-/** Seconds as people say them: 4 s, 20 s, 2 min. */
+/** Seconds as people say them: 4 s, 20 s, 2 min, 3 h. */
 export function roughly(seconds) {
   if (seconds < 10) return `${Math.max(1, Math.round(seconds))} s`
   if (seconds < 90) return `${Math.ceil(seconds / 5) * 5} s`
-  return `${Math.ceil(seconds / 60)} min`
+  if (seconds < 90 * 60) return `${Math.ceil(seconds / 60)} min`
+  return `${Math.ceil(seconds / 3600)} h`
 }
 
 /** Where a refused text is now. */
@@ -109,6 +112,10 @@ const REFUSALS = {
   404: ["This conversation is gone."],
   409: ["The conversation has moved on elsewhere.", "load the page again, then send it"],
   413: ["Your message is too long.", "shorten it, then send it"],
+  quota_exceeded: ["You have used your messages to this model for now."],
+  tokens_per_minute: ["That was more text than your plan allows in a minute."],
+  busy: ["Many people are waiting just now."],
+  queue_full: ["Many people are waiting just now."],
   429: ["Too many messages just now."],
   503: ["No answer can be started just now."],
 }
