@@ -6,15 +6,18 @@ what it measures (`cpu_s` in its answers says how much).
     open   streams that are read until `close`
     mark   events, open streams and the longest gap since the last mark
     chat   users who send, read the answer to its end, and send again, until `hush`
+    arrive sends at random moments, whatever became of earlier ones, until `hush`
     seen   how many words they have read
     hush   ends that, where it stands, and gives what was seen of each answer
     once   one answer for each user, all sent at the same moment, until the last has ended
+    storm  the same request by many clients at the same moment; how many were refused
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import re
 import time
 from dataclasses import asdict, dataclass
@@ -234,6 +237,28 @@ class Load:
             if stream.refused:
                 await asyncio.sleep(0.5)
 
+    async def arrive(
+        self, port: int, tokens: list[str], content: str, rate: float, seed: int
+    ) -> dict[str, Any]:
+        """`rate` sends a second on average, each a new conversation of the next user: those who
+        come do not ask how many wait."""
+        self._answers = []
+        self._chats = [asyncio.create_task(self._arrivals(port, tokens, content, rate, seed))]
+        return {}
+
+    async def _arrivals(
+        self, port: int, tokens: list[str], content: str, rate: float, seed: int
+    ) -> None:
+        moments = random.Random(seed)
+        loop = asyncio.get_running_loop()
+        next_s = loop.time()
+        for user in itertools.cycle(range(len(tokens))):
+            next_s += moments.expovariate(rate)
+            await asyncio.sleep(next_s - loop.time())
+            request = post("/v1/conversations/new/messages", tokens[user], {"content": content})
+            answer = Answer(user, time.monotonic())
+            self._answers.append((answer, await connect(port, request.encode())))
+
     async def seen(self) -> dict[str, Any]:
         """`waits_since_s`: when the longest of those who still wait for a first token has sent."""
         now_s = time.monotonic()
@@ -254,6 +279,13 @@ class Load:
             stream.close()
         return {"answers": [asdict(answer) for answer, _ in self._answers]}
 
+    async def storm(self, port: int, token: str, content: str, clients: int) -> dict[str, Any]:
+        path, body = "/v1/conversations/new/messages", {"content": content}
+        request = post(path, token, body, keyed=False).encode()
+        began_s = time.monotonic()
+        found = await asyncio.gather(*(_status(port, request) for _ in range(clients)))
+        return {"refused": found.count(429), "took_s": time.monotonic() - began_s}
+
     async def once(self, place: int | str, requests: list[str], mark: str) -> dict[str, Any]:
         began_s = time.monotonic()
         answers = await asyncio.gather(
@@ -266,6 +298,12 @@ class Load:
             "wall_s": time.monotonic() - began_s,
             "answers": [asdict(answer) for answer in answers],
         }
+
+
+async def _status(port: int, request: bytes) -> int:
+    stream = await connect(port, request)
+    await stream.ended
+    return int(stream.head.split(b" ", 2)[1]) if stream.head else 0
 
 
 async def _read_answer(place: int | str, user: int, request: bytes, mark: bytes) -> Answer:
@@ -284,9 +322,11 @@ async def main() -> None:
             "mark": load.mark,
             "close": load.close,
             "chat": load.chat,
+            "arrive": load.arrive,
             "seen": load.seen,
             "hush": load.hush,
             "once": load.once,
+            "storm": load.storm,
         }
     )
 

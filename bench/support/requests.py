@@ -12,14 +12,13 @@ def get(path: str, token: str = "") -> str:
     return _head(f"GET {path}", token, []) + "\r\n\r\n"
 
 
-def post(path: str, token: str, body: Mapping[str, object]) -> str:
-    """A request whose answer is a stream, with a key of its own as the page has."""
+def post(path: str, token: str, body: Mapping[str, object], *, keyed: bool = True) -> str:
+    """A request whose answer is a stream, with a key of its own as the page has; or without, as
+    programs often have none."""
     content = json.dumps(body)
-    more = [
-        "Content-Type: application/json",
-        f"Idempotency-Key: {uuid.uuid4().hex}",
-        f"Content-Length: {len(content)}",
-    ]
+    more = ["Content-Type: application/json", f"Content-Length: {len(content)}"]
+    if keyed:
+        more.append(f"Idempotency-Key: {uuid.uuid4().hex}")
     return _head(f"POST {path}", token, more) + f"\r\n\r\n{content}"
 
 

@@ -186,9 +186,12 @@ class Services:
         web.wait_until(lambda: _answers(web.port, probe), "an answer")
         return web
 
-    def start_web_and_worker(self, pool: str, slots: int) -> tuple[Web, Process]:
+    def start_web_and_worker(
+        self, pool: str, slots: int, paid_burst: int = 0
+    ) -> tuple[Web, Process]:
         """`start_web` and `start_worker` side by side: most of both is waiting for imports."""
-        web, worker = self._spawn_web(APPLICATION), self._spawn_worker(pool, slots, CELERY_APP)
+        web = self._spawn_web(APPLICATION)
+        worker = self._spawn_worker(pool, slots, CELERY_APP, paid_burst=paid_burst)
         web.wait_until(lambda: _answers(web.port, "/readyz"), "an answer")
         worker.wait_until(lambda: self._serves(_replica(pool)), "a healthy replica")
         return web, worker
@@ -243,10 +246,12 @@ class Services:
         app: str,
         number: int = 1,
         more: Mapping[str, str] | None = None,
+        paid_burst: int = 0,
     ) -> Process:
         replica = _replica(pool, number)
-        module = gpu_worker_module(pool, slots, f"gpu-{replica}", app)
-        env = {**gpu_worker_environment(pool, replica), **(more or {})}
+        module = gpu_worker_module(pool, slots, f"gpu-{replica}", app, paid_burst=paid_burst)
+        own = gpu_worker_environment(pool, replica, paid_burst=paid_burst)
+        env = {**own, **(more or {})}
         log, popen = self._spawn(f"worker-{replica}", module, env)
         return Process(f"worker {replica}", popen, log)
 

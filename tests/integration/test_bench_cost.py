@@ -47,6 +47,18 @@ def test_gateway_gives_every_figure(tmp_path: Path) -> None:
     assert "≥ 12500" in told
 
 
+@pytest.mark.timeout(300)
+def test_fairness_gives_every_figure(tmp_path: Path) -> None:
+    found, told = run_bench("fairness", tmp_path, "--seconds", "2", "--tokens", "8")
+    assert found["paid_overtaken"] == 0
+    assert found["failed"] == 0
+    assert 0 < found["fair_paid_p50_ms"] <= found["fair_paid_p95_ms"]
+    # Fifty chats before it, eight at a time: however busy the machine is, that is many turns.
+    assert found["fifo_neighbour_delay_turns"] > found["neighbour_delay_turns"]
+    assert found["storm_s"] > 0
+    assert "≤ 1.2" in told
+
+
 @pytest.mark.model
 @pytest.mark.timeout(300)
 def test_engine_gives_every_figure(tmp_path: Path, demo_model_path: Path) -> None:
