@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+TOO_MANY_REQUESTS = 429
+
 
 class ApiError(Exception):
     """The request could not be served."""
@@ -115,7 +117,8 @@ class RateLimited(ApiError):
     """Too many requests. Wait a moment and try again."""
 
     code = "rate_limited"
-    http_status = 429
+    http_status = TOO_MANY_REQUESTS
+    model: str | None = None  # which one was asked for, where that is known
 
 
 class Unavailable(ApiError):

@@ -45,6 +45,19 @@ def limits(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return []
 
 
+@register()
+def scheduler_order(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Only a bench wants a queue that is not fair."""
+    if settings.SCHEDULER_ORDER not in ("fair", "fifo"):
+        text = f"SCHEDULER_ORDER is fair or fifo, not {settings.SCHEDULER_ORDER!r}."
+        return [Error(text, hint="Leave it unset.", id="chatproject.E004")]
+    if settings.SCHEDULER_ORDER == "fifo":
+        text = "SCHEDULER_ORDER=fifo: runs are served in the order in which they come."
+        hint = "For bench/fairness only: plans, turns and caps count for nothing. Leave it unset."
+        return [checks.Warning(text, hint=hint, id="chatproject.W002")]
+    return []
+
+
 @register(Tags.database)
 def keys_of_these_texts(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
@@ -73,6 +86,19 @@ def secret_key(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                 f"SECRET_KEY has fewer than {MIN_SECRET_CHARACTERS} characters.",
                 hint="Sessions are signed with it; make a long random one.",
                 id="chatproject.W001",
+            )
+        ]
+    return []
+
+
+@register(deploy=True)
+def metrics_token(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    if 0 < len(settings.METRICS_TOKEN) < MIN_SECRET_CHARACTERS:
+        return [
+            checks.Warning(
+                f"METRICS_TOKEN has fewer than {MIN_SECRET_CHARACTERS} characters.",
+                hint="Nothing counts wrong tries; make a long random one.",
+                id="chatproject.W002",
             )
         ]
     return []

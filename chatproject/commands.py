@@ -37,9 +37,11 @@ def web_module(host: str, port: int, application: str = APPLICATION) -> list[str
     ]
 
 
-def gpu_worker_module(pool: str, slots: int, name: str, app: str = CELERY_APP) -> list[str]:
+def gpu_worker_module(
+    pool: str, slots: int, name: str, app: str = CELERY_APP, *, paid_burst: int = 0
+) -> list[str]:
     """The module of a GPU worker and its arguments; see also `gpu_worker_environment`."""
-    rest = ["-P", "custom", "-c", str(slots), "-Q", f"gpu.{pool}", "-n", f"{name}@%h"]
+    rest = ["-P", "custom", "-c", str(slots + paid_burst), "-Q", f"gpu.{pool}", "-n", f"{name}@%h"]
     return [*CELERY, app, *_WORKER, *rest]
 
 
@@ -55,11 +57,12 @@ def beat_module(schedule: Path) -> list[str]:
     return [*CELERY, CELERY_APP, "beat", "-s", str(schedule), "--pidfile="]
 
 
-def gpu_worker_environment(pool: str, replica: str) -> dict[str, str]:
+def gpu_worker_environment(pool: str, replica: str, *, paid_burst: int = 0) -> dict[str, str]:
     """What a GPU worker finds in its environment beside what all processes have."""
     return {
         "GPU_POOL": pool,
         "GPU_REPLICA": replica,
+        "GPU_PAID_BURST": str(paid_burst),
         "CELERY_CUSTOM_WORKER_POOL": "generation.worker.pool:TaskPool",
     }
 

@@ -7,6 +7,7 @@ request is over: by then its thread, its request and its database connection hav
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -21,6 +22,7 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
 from accounts.errors import ApiError
+from chatproject.refusals import Headers, Refusals, request_digest
 from generation.gateway.process import hub
 from generation.gateway.stream import (
     Receive,
@@ -68,6 +70,7 @@ class GatewayHandler(ASGIHandler):
         # database connections. Reading and writing are outside: as many slow phones as there are
         # threads would stop the whole process.
         self._threads = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="django")
+        self._refusals = Refusals(time.monotonic)
 
     def load_middleware(self, is_async: bool = False) -> None:
         """Synchronous, whatever Django asks for: the thread calls it."""
@@ -84,9 +87,15 @@ class GatewayHandler(ASGIHandler):
             return
         if body is None:
             return
+        same = request_digest(scope, body)
+        if same is not None and (refused := self._refusals.again(same)):
+            await _write(send, *refused)
+            return
         response = await self._ask_patiently(_with_length(scope, body), body, receive)
         if response is None:
             return
+        if same is not None:
+            self._refusals.note(same, response)
         plan = response.plan if isinstance(response, GatewayResponse) else None
         if isinstance(plan, StreamPlan):
             await write_stream(await hub(), plan, receive, send)
@@ -182,6 +191,11 @@ async def _read_body(receive: Receive) -> bytes | None:
         if not message.get("more_body", False):
             return b"".join(parts)
     return None
+
+
+async def _write(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _with_length(scope: Scope, body: bytes) -> Scope:

@@ -47,6 +47,7 @@ CODES: Final[dict[int, tuple[str, ...]]] = {
         "session_required",
         "password_change_required",
         "text_destroyed",
+        "no_plan",
     ),
     404: ("not_found",),
     405: ("method_not_allowed",),
@@ -56,7 +57,15 @@ CODES: Final[dict[int, tuple[str, ...]]] = {
     413: ("body_too_large",),
     415: ("unsupported_media_type",),
     422: ("idempotency_key_reused",),
-    429: ("rate_limited", "queue_full", "too_many_live_runs", "too_many_streams"),
+    429: (
+        "rate_limited",
+        "quota_exceeded",
+        "tokens_per_minute",
+        "busy",
+        "queue_full",
+        "too_many_live_runs",
+        "too_many_streams",
+    ),
     500: ("internal_error",),
     503: ("unavailable",),
 }
@@ -144,6 +153,7 @@ def finish_schema(result: Schema, **_: Any) -> Schema:
                 operation["responses"][str(status)] = {"$ref": f"#/components/responses/{name}"}
     components["responses"] = {_response_name(*one): _error_response(*one) for one in sorted(used)}
     _close_requests(result)
+    _add_limits(result)
     _add_links(result)
     _plain_enums(result)
     return result
@@ -195,9 +205,37 @@ def _error_response(status: int, codes: tuple[str, ...]) -> Schema:
     }
     if status in (429, 503):
         response["headers"] = {"Retry-After": {"schema": {"type": "string"}}}
+    if "quota_exceeded" in codes:
+        response["headers"] |= _limit_headers()
     if status == 401:
         response["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
     return response
+
+
+def _add_limits(result: Schema) -> None:
+    """How the limits stand, with whatever begins a run and with the call that tells them."""
+    for operations in result["paths"].values():
+        for operation in operations.values():
+            if operation["operationId"] in _TELL_LIMITS:
+                for status in {"200", "202"} & operation["responses"].keys():
+                    operation["responses"][status].setdefault("headers", {}).update(
+                        _limit_headers()
+                    )
+
+
+_TELL_LIMITS: Final = frozenset({"send", "regenerate", "continueReply", "getUsage"})
+
+
+def _limit_headers() -> Schema:
+    return {
+        f"x-ratelimit-{figure}-{what}": {"description": meaning, "schema": {"type": "string"}}
+        for what in ("requests", "tokens")
+        for figure, meaning in (
+            ("limit", "Not there where there is no limit."),
+            ("remaining", "Rises only with time, or where something is given back."),
+            ("reset", "Until all of it is there again, as `12s` or `6m0s`."),
+        )
+    }
 
 
 def _close_requests(result: Schema) -> None:

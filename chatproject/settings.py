@@ -58,6 +58,8 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "chatproject.health.Readiness",  # first: probes name no host of ours
+    "chatproject.metrics.Metrics",  # nor do scrapers
+    "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "chatproject.api_headers.NoStore",
     "csp.middleware.CSPMiddleware",
@@ -71,6 +73,7 @@ MIDDLEWARE = [
     "accounts.middleware.KeysAwayPage",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_prometheus.middleware.PrometheusAfterMiddleware",  # last
 ]
 
 ROOT_URLCONF = "chatproject.urls"
@@ -97,6 +100,25 @@ TEMPLATES = [
 # --- logs -----------------------------------------------------------------------------------------
 
 LOGGING = logging_config(env.str("LOG_LEVEL", default="INFO"))
+
+# --- metrics --------------------------------------------------------------------------------------
+
+# Who sends it as a bearer token may read /metrics; without one only staff may, signed in.
+METRICS_TOKEN: str = env.str("METRICS_TOKEN", default="")
+# Seconds. Each bucket is a series for each view and method.
+PROMETHEUS_LATENCY_BUCKETS = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    10.0,
+    float("inf"),
+)
 
 # --- data -----------------------------------------------------------------------------------------
 
@@ -372,6 +394,13 @@ SPECTACULAR_SETTINGS = {
 ENGINE_PROFILES: str = env.str("ENGINE_PROFILES", default="{}")
 GPU_POOL: str = env.str("GPU_POOL", default="")
 GPU_REPLICA: str = env.str("GPU_REPLICA", default="")
+# Runs beyond a replica's slots that only paid plans may begin: a worker has so many of its threads
+# for them, and its engine must be able to serve all.
+GPU_PAID_BURST: int = env.int("GPU_PAID_BURST", default=0)
+# The region of people who have none of their own; empty: that of a model's first pool.
+HOME_REGION: str = env.str("HOME_REGION", default="")
+# "fair"; "fifo" for bench/fairness alone, which shows what a plain queue does.
+SCHEDULER_ORDER: str = env.str("SCHEDULER_ORDER", default="fair")
 # Of the models' prices and the runs' costs. A name that stands beside amounts; nothing converts.
 CURRENCY: str = env.str("CURRENCY", default="USD")
 SYSTEM_PROMPT: str = env.str(

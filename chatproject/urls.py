@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path
 
-from chatproject import openapi, pages
+from chatproject import metrics, openapi, pages
 
 urlpatterns = [
+    path("admin/queues/", include("generation.queue_urls")),  # before the admin's own
     path("admin/", admin.site.urls),
     path("accounts/", include("accounts.urls")),
     path("v1/", include("accounts.api_urls")),
@@ -15,6 +16,7 @@ urlpatterns = [
     path("v1/", include("generation.urls")),
     path("v1/schema", openapi.SchemaView.as_view(), name="schema"),
     path("api", openapi.api_page, name="api"),
+    path("metrics", metrics.metrics, name="metrics"),
     path("", pages.shell, name="home"),
     path("c/<str:c_id>", pages.shell, name="conversation"),
 ]

@@ -188,6 +188,7 @@ class ReplicaAdmin(ReadOnlyAdmin):
         "detail",
         "running",
         "slots",
+        "paid_burst",
         "heartbeat",
     )
     list_filter = ("pool", "healthy")

@@ -1,11 +1,12 @@
 """How a run begins, whoever asks for it: what send, regenerate and continue share.
 
     1 a known idempotency key → that run, before any limit is looked at
-    2 admission (refused → 429, nothing written)
+    2 admission; a run id, its largest cost reserved under it (refused → 429, nothing written)
     3 one transaction: key, whatever the caller writes, run, active leaf
     4 the log opens under epoch 0; the run is queued; one ticket
 
-Step 4 may fail without losing the run: it is saved, and the sweep queues it again.
+Step 4 may fail without losing the run: it is saved, and the sweep queues it again. Where step 3
+fails the reservation is taken back; where nobody is left to do that, the sweep does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -24,18 +25,20 @@ from django.utils import timezone
 from redis.exceptions import RedisError
 
 from accounts import sql
-from accounts.errors import KeyReused, NotFound
+from accounts.errors import KeyReused, NotFound, RateLimited
 from accounts.hints import hint
-from accounts.ids import external_id, new_id
+from accounts.ids import external_id
 from accounts.models import User
 from conversations import services
 from conversations.models import Conversation
-from generation import runs
+from generation import queue_counts, runs
 from generation.admission import admit
-from generation.catalogue import Choice
+from generation.catalogue import Offer, offer_later
 from generation.launch import launch
 from generation.models import Run
-from generation.payloads import other_model_notice
+from generation.reserving import Hold, hold, is_held, let_go
+from generation.wish import Wish
+from quotas.plans import Terms
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +57,12 @@ class Once:
         """SHA-256 over the body."""
         return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).digest()
 
+    def twin(self) -> str:
+        """What only a repetition of this request shares: key and body. Empty without a key."""
+        if self.key is None:
+            return ""
+        return hashlib.sha256(self.key.encode() + b"\n" + self.digest()).hexdigest()[:32]
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -71,19 +80,63 @@ class _TwinWasFaster(Exception):
     """Another request with the same key has committed."""
 
 
-def begin(once: Once, asked: str | None, choice: Choice, place: Callable[[], Place]) -> Run:
+def begin(once: Once, wish: Wish, place: Callable[[], Place]) -> Run:
     """A queued run at `place()`, which is called inside the transaction; a faster twin's run.
 
-    `asked` is the model as the client named it. Raises what admission refuses, KeyReused, NotFound
-    and what `place` raises; then nothing is written.
+    Raises what admission refuses, AtLimit, KeyReused, NotFound and what `place` raises; then
+    nothing is written.
     """
-    admit(once.user, choice.pool)
+    pool, plan = wish.choice.pool.slug, wish.offer.terms.plan
     try:
-        run = _save(once, asked, choice, place)
-    except _TwinWasFaster:
+        wish, held = _reserve(once, wish)
+    except RateLimited as refusal:
+        # A retry is never refused: its twin may have been saved since the key was looked up, and
+        # settled, too.
+        if known := known_run(once):
+            return known
+        queue_counts.refused(pool, plan, refusal.code)
+        refusal.model = refusal.model or wish.wanted.slug
+        raise
+    try:
+        run = _save(once, wish, held, place)
+    except _TwinWasFaster as failure:
+        let_go(once.user, held, failure)
         return _twin_run(once)
-    _launch(run)
+    except Exception as failure:
+        let_go(once.user, held, failure)
+        raise
+    _launch(run, wish.offer.terms)
+    queue_counts.admitted(run.pool_id, plan, wish.step)
     return run
+
+
+def _reserve(once: Once, wish: Wish) -> tuple[Wish, Hold]:
+    """Admission, then the quota; and admission again where that has chosen another model.
+
+    Raises what either refuses; then nothing is held.
+    """
+    wish = _admit(once, wish)
+    held = hold(once.user, once.twin(), wish)
+    if held.notice is None:
+        return wish, held
+    try:
+        wish = _admit(once, replace(wish, choice=held.choice, most=None))
+    except Exception as failure:
+        let_go(once.user, held, failure)
+        raise
+    # That another model answers is told by the quota.
+    rest = [notice for notice in wish.notices if notice["code"] != "other_model"]
+    return replace(wish, notices=(*rest, held.notice)), held
+
+
+def _admit(once: Once, wish: Wish) -> Wish:
+    """`admit`; what a twin was admitted for is not refused, whatever the queues say by now."""
+    try:
+        return admit(once.user, wish)
+    except RateLimited:
+        if not is_held(once.user, once.twin()):
+            raise
+        return replace(wish, choice=replace(wish.choice, pools=wish.choice.pools[:1]))
 
 
 # --- idempotency ----------------------------------------------------------------------------------
@@ -91,13 +144,35 @@ def begin(once: Once, asked: str | None, choice: Choice, place: Callable[[], Pla
 
 def known_run(once: Once) -> Run | None:
     """The run that a known key stands for. Raises KeyReused for a key of another request."""
+    return run_of_key(once, known_later(once)())
+
+
+def look_up(once: Once) -> tuple[Run | None, Offer]:
+    """`known_run`, and what the user may choose. One round trip; raises the same."""
+    with sql.pipeline():
+        known, offered = known_later(once), offer_later(once.user)
+        found, offer = known(), offered()
+    return run_of_key(once, found), offer
+
+
+Known = tuple[bytes, uuid.UUID] | None
+"""Digest of the body and run of a key."""
+
+
+def known_later(once: Once) -> Callable[[], Known]:
+    """What the key stands for, for `run_of_key`; in a pipeline (accounts.sql)."""
     if once.key is None:
-        return None
+        return lambda: None
     values = {"user": once.user.id, "key": once.key, "since": timezone.now() - KEY_KEPT}
-    found = sql.rows(_KNOWN, values)
-    if not found:
+    asked = sql.later(_KNOWN, values)
+    return lambda: next(iter(asked()), None)
+
+
+def run_of_key(once: Once, known: Known) -> Run | None:
+    """The run of a known key. Raises KeyReused, NotFound."""
+    if known is None:
         return None
-    body_digest, run_id = found[0]
+    body_digest, run_id = known
     if body_digest != once.digest():
         raise KeyReused(param="Idempotency-Key")
     return runs.access_run(once.user, external_id("g", run_id))
@@ -150,14 +225,14 @@ RETURNING 1
 
 @transaction.atomic
 @sql.pipeline()
-def _save(once: Once, asked: str | None, choice: Choice, place: Callable[[], Place]) -> Run:
-    run_id = new_id()
-    _take_key(once, run_id)
+def _save(once: Once, wish: Wish, held: Hold, place: Callable[[], Place]) -> Run:
+    _take_key(once, held.run_id)
     where = place()
-    asked = asked or (choice.instead_of or choice.model).slug
-    notices = _notices(choice, asked)
+    model, terms = wish.choice.model, wish.offer.terms
+    room, notices = wish.room_of(model), list(wish.notices)
+    asked = wish.asked or wish.wanted.slug
     run = Run(
-        id=run_id,
+        id=held.run_id,
         owner=once.user,
         conversation=where.conversation,
         parent_id=where.parent_id,
@@ -165,29 +240,29 @@ def _save(once: Once, asked: str | None, choice: Choice, place: Callable[[], Pla
         opening_seq=(1 if where.continues_id is None else 2) + len(notices),
         notices=notices,
         model_asked=asked,
-        model_used=choice.model.slug,
-        pool=choice.pool,
-        answer_tokens=choice.model.answer_tokens,
+        model_used=model.slug,
+        pool=wish.choice.pool,
+        plan=terms.plan,
+        answer_tokens=room.answer_tokens,
+        context_tokens=room.context_tokens,
+        reserved_tokens=held.tokens,
+        ttft_deadline_ms=terms.ttft_deadline_ms,
     )
+    run.standing = held.standing
     sql.insert(run)
     services.touch_and_show(where.conversation.id, where.parent_id)
     hint(run.owner_id, "conversation_changed", conversation=run.conversation_id)
     hint(run.owner_id, "run_started", conversation=run.conversation_id, run=run.id)
+    held.require_fresh()
     return run
-
-
-def _notices(choice: Choice, asked: str) -> list[dict[str, object]]:
-    if choice.instead_of is None:
-        return []
-    return [other_model_notice(choice.model, choice.instead_of, asked=asked)]
 
 
 # --- after the commit -----------------------------------------------------------------------------
 
 
-def _launch(run: Run) -> None:
+def _launch(run: Run, terms: Terms) -> None:
     try:
-        launch(run)
+        launch(run, terms)
     except RedisError:
         # The run is saved and the sweep will queue it; an error now would lose a 2xx.
         log.warning("%s is saved but not queued", run, extra={"action": "launch_failed"})

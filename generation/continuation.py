@@ -10,13 +10,14 @@ from accounts.models import User
 from conversations import access, selectors
 from conversations.models import Conversation
 from generation import runs
-from generation.begin import Once, Place, begin, known_run
+from generation.begin import Once, Place, begin, look_up
 from generation.catalogue import choose_again
 from generation.events import encode_data
 from generation.exceptions import NotContinuable
 from generation.models import Run
 from generation.run_state import LIVE, Finish
 from generation.token_log.limits import MAX_EVENT_BYTES
+from generation.wish import UNKNOWN, History, Wish
 
 CONTINUABLE: Final[frozenset[Finish]] = frozenset(
     {"length", "user_stopped", "unwatched", "interrupted", "error"}
@@ -36,16 +37,26 @@ class ContinueRequest:
 def continue_reply(user: User, request: ContinueRequest) -> Run:
     """Queue a new version that goes on with the reply; for a known key, the run it stands for.
 
-    The same model writes it, or the default one where that is gone. Raises NotFound, RunLive,
-    NotContinuable, KeyReused, or what admission refuses.
+    The same model writes it, or the default one where that is gone. Raises NotFound, NoPlan,
+    RunLive, NotContinuable, KeyReused, AtLimit, or what admission refuses.
     """
     once = Once(user, request.key, (":continue", request.conversation, request.message))
-    if known := known_run(once):
+    known, offer = look_up(once)
+    if known:
         return known
     conversation = access.access_conversation(user, request.conversation)
     before = _continued_run(user, conversation, access.row_id("m", request.message))
-    choice = choose_again(user, before.model_asked)
-    return begin(once, before.model_asked, choice, lambda: _place(user, request, before))
+    choice = choose_again(offer, before.model_asked)
+    asked, history = before.model_asked, _history(before)
+    wish = Wish(asked, choice, offer, history, conversation_id=conversation.id)
+    return begin(once, wish, lambda: _place(user, request, before))
+
+
+def _history(before: Run) -> History:
+    """Its prompt, with its answer behind it."""
+    if not before.prompt_tokens:
+        return UNKNOWN
+    return History(before.prompt_tokens + before.output_tokens, before.model_used)
 
 
 def _continued_run(user: User, conversation: Conversation, message_id: uuid.UUID) -> Run:

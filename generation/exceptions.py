@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
-from accounts.errors import Conflict, InvalidRequest, RateLimited
+from accounts.errors import Conflict, Forbidden, InvalidRequest, RateLimited
+from quotas.limits import LimitName, Standing
 
 
 class UnknownModel(InvalidRequest):
     """There is no such model. GET /v1/models lists those you may choose."""
 
     code = "unknown_model"
+
+
+class NoPlan(Forbidden):
+    """You have no plan, so no model may answer you. Ask your administrator."""
+
+    code = "no_plan"
+
+
+class AtLimit(RateLimited):
+    """You have used what your plan allows for now. Try again later.
+
+    `standing` is how all limits stood, `model` the one that was asked for.
+    """
+
+    code = "quota_exceeded"
+
+    def __init__(
+        self, message: str, limit: LimitName, *, standing: Standing, model: str, retry_after_s: int
+    ) -> None:
+        super().__init__(message, code=AT_LIMIT_CODES[limit], retry_after_s=retry_after_s)
+        self.standing = standing
+        self.model = model
+
+
+AT_LIMIT_CODES: dict[LimitName, str] = {
+    "messages": "quota_exceeded",
+    "tokens": "tokens_per_minute",
+    "requests": "rate_limited",
+}
+
+
+class NotInRegion(UnknownModel):
+    """That model is not served in the region that your organisation's text must not leave."""
 
 
 class InvalidParent(InvalidRequest):
@@ -45,6 +79,12 @@ class TooManyLiveRuns(RateLimited):
     """You have too many answers waiting or being written. Wait for one to end."""
 
     code = "too_many_live_runs"
+
+
+class Busy(RateLimited):
+    """So many people are waiting just now that yours would take too long. Try again a bit later."""
+
+    code = "busy"
 
 
 class QueueFull(RateLimited):

@@ -15,6 +15,7 @@ from django.utils import timezone
 from accounts.ids import external_id, new_id
 from conversations.models import Conversation, Message
 from generation.run_state import ENDED, STATUS_OF_FINISH, STATUSES
+from quotas.limits import Standing
 from quotas.pricing import COST_DIGITS, COST_PLACES, PRICE_DIGITS, PRICE_PLACES, Prices
 
 
@@ -97,6 +98,15 @@ class Pool(models.Model):
     model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="pools")
     region = models.CharField(max_length=64, default="local")
     profile = models.CharField(max_length=64)
+    is_paused = models.BooleanField(
+        default=False, help_text="No run is begun there; what is sent waits in its queue."
+    )
+    round_trip_ms = models.PositiveIntegerField(
+        "round trip (ms)",
+        default=0,
+        validators=[MaxValueValidator(60_000)],
+        help_text="What an answer takes longer for people of another region.",
+    )
     silence_s = models.FloatField(
         default=30,
         validators=[MinValueValidator(1), MaxValueValidator(3600)],
@@ -118,8 +128,9 @@ class Replica(models.Model):
     """One engine of a pool, announced by the worker that drives it and kept fresh by heartbeat.
 
     `pool` is what its worker says; `wanted_pool` what an administrator has told it since, also
-    after a restart. Empty: the pool of the worker's environment. `started` also says whose row it
-    is: of two processes by one name the later one writes it.
+    after a restart. Empty: the pool of the worker's environment. `is_draining` is told the same
+    way: it begins no run, and those that it has go on to their end. `started` also says whose row
+    it is: of two processes by one name the later one writes it.
     """
 
     name = models.SlugField(primary_key=True, max_length=100)
@@ -127,7 +138,9 @@ class Replica(models.Model):
     wanted_pool = models.ForeignKey(
         Pool, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
+    is_draining = models.BooleanField("draining", default=False, db_default=False)
     slots = models.PositiveIntegerField(default=1)
+    paid_burst = models.PositiveIntegerField(default=0, db_default=0)
     healthy = models.BooleanField(default=False)
     detail = models.CharField(max_length=200, blank=True)
     running = models.PositiveIntegerField(default=0)
@@ -182,7 +195,13 @@ class Run(models.Model):
     notices = models.JSONField(default=list, blank=True)
     last_seq = models.PositiveBigIntegerField(null=True, blank=True)
     stop_requested_at = models.DateTimeField(null=True, blank=True)
+    # What the plan of its moment and admission have given it. Weights and caps are read when it is
+    # queued; these stay as they were.
+    plan = models.SlugField(max_length=64, blank=True, default="", db_default="", db_index=False)
     answer_tokens = models.PositiveIntegerField(default=1024)
+    context_tokens = models.PositiveIntegerField(null=True, blank=True)  # null: the model's
+    reserved_tokens = models.PositiveIntegerField(default=0, db_default=0)
+    ttft_deadline_ms = models.PositiveIntegerField(null=True, blank=True)
     prompt_tokens = models.PositiveIntegerField(default=0)
     cached_tokens = models.PositiveIntegerField(default=0)
     output_tokens = models.PositiveIntegerField(default=0)
@@ -233,6 +252,9 @@ class Run(models.Model):
                 name="run_finish_fits_status",
             ),
         ]
+
+    # How its owner's limits stood after the send that made it; no column.
+    standing: Standing | None = None
 
     def __str__(self) -> str:
         return self.external_id

@@ -57,6 +57,11 @@ BEGINS: Final = [
     "text_destroyed",
     "run_live",
     "idempotency_key_reused",
+    "no_plan",
+    "rate_limited",
+    "quota_exceeded",
+    "tokens_per_minute",
+    "busy",
     "queue_full",
     "too_many_live_runs",
     "too_many_streams",
@@ -93,6 +98,11 @@ class Run(serializers.Serializer[Any]):
     model = serializers.CharField()
     position = serializers.IntegerField(
         min_value=1, allow_null=True, help_text="In the queue, from 1; null once it is not queued."
+    )
+    eta_s = serializers.IntegerField(
+        min_value=0,
+        allow_null=True,
+        help_text="Predicted seconds until it begins, while it is queued; null where nobody knows.",
     )
     usage = Usage()
     queued_at = serializers.DateTimeField()
@@ -157,6 +167,82 @@ class ModelList(serializers.Serializer[Any]):
     data = Model(many=True)  # type: ignore[assignment]  # a field, as OpenAI names it
 
 
+class Limit(serializers.Serializer[Any]):
+    """One limit as it stands; all of it is there again at `resets_at`, if nothing more comes."""
+
+    limit = serializers.IntegerField(min_value=1)
+    used = serializers.IntegerField(min_value=0)
+    remaining = serializers.IntegerField(min_value=0)
+    resets_at = serializers.DateTimeField()
+    reset_s = serializers.IntegerField(min_value=0)
+
+
+class MessagesOfModel(serializers.Serializer[Any]):
+    """The messages to a model in the plan's rolling window; null where there is no limit."""
+
+    model = serializers.CharField()
+    limit = serializers.IntegerField(min_value=1, allow_null=True)
+    used = serializers.IntegerField(min_value=0)
+    remaining = serializers.IntegerField(min_value=0, allow_null=True)
+    resets_at = serializers.DateTimeField(allow_null=True)
+    reset_s = serializers.IntegerField(min_value=0, allow_null=True)
+
+
+class PlanOfUser(serializers.Serializer[Any]):
+    """Your plan."""
+
+    slug = serializers.CharField(allow_blank=True)
+    title = serializers.CharField()
+
+
+class LimitsOfPlan(serializers.Serializer[Any]):
+    """Its limits, in the rolling window and per minute; null: there is none."""
+
+    window_s = serializers.IntegerField(min_value=1)
+    messages = MessagesOfModel(many=True)
+    tokens_per_minute = Limit(allow_null=True)
+    requests_per_minute = Limit(allow_null=True)
+
+
+class UsedFigures(serializers.Serializer[Any]):
+    """Messages that were answered, their tokens and their cost (null: no price was known)."""
+
+    messages = serializers.IntegerField(min_value=0)
+    prompt_tokens = serializers.IntegerField(min_value=0)
+    cached_tokens = serializers.IntegerField(min_value=0)
+    output_tokens = serializers.IntegerField(min_value=0)
+    cost = serializers.CharField(allow_null=True)
+
+
+class UsedOfModel(UsedFigures):
+    """The same of one model."""
+
+    model = serializers.CharField()
+
+
+class UsedIn(serializers.Serializer[Any]):
+    """What was used in some time before now."""
+
+    total = UsedFigures()
+    models = UsedOfModel(many=True)
+
+
+class UsedTimes(serializers.Serializer[Any]):
+    """What was used in the plan's window, and in thirty days."""
+
+    window = UsedIn()
+    last_30_days = UsedIn()
+
+
+class UsageOfUser(serializers.Serializer[Any]):
+    """What you may use, have used, and when it is back."""
+
+    plan = PlanOfUser()
+    limits = LimitsOfPlan()
+    used = UsedTimes()
+    currency = serializers.CharField()
+
+
 # --- the events of a stream -----------------------------------------------------------------------
 
 _TEXT: Final = {"text": {"type": "string"}}
@@ -173,7 +259,7 @@ EVENTS: Final[dict[str, tuple[str, dict[str, Any], list[str]]]] = {
         [],
     ),
     "notice": (
-        "`queued`: a place in the queue, without id. `other_model`: who answers in whose place.",
+        "`queued`: a place in the queue, without id. `other_model`, `smaller_model`: who answers.",
         {
             "code": {"type": "string"},
             **_TEXT,
@@ -181,8 +267,11 @@ EVENTS: Final[dict[str, tuple[str, dict[str, Any], list[str]]]] = {
             "instead_of": {"type": "string"},
             "position": {"type": "integer", "minimum": 1},
             "eta_s": {"type": ["number", "null"]},
+            "back_at": {"type": ["string", "null"], "format": "date-time"},
+            "answer_tokens": {"type": "integer"},
+            "region": {"type": "string"},
         },
-        ["model", "instead_of", "position", "eta_s"],
+        ["model", "instead_of", "position", "eta_s", "back_at", "answer_tokens", "region"],
     ),
     "delta": ("Append this text.", _TEXT, []),
     "snapshot": ("The whole answer so far: replace what you have.", _TEXT, []),
@@ -278,6 +367,7 @@ RUN_EXAMPLE: Final = OpenApiExample(
         "error": None,
         "model": "demo",
         "position": None,
+        "eta_s": None,
         "usage": {"prompt_tokens": 0, "cached_tokens": 0, "output_tokens": 0},
         "queued_at": "2026-11-29T19:26:34.021400Z",
         "claimed_at": None,
@@ -421,6 +511,16 @@ models_schema = extend_schema(
     tags=["models"],
     summary="The models you may choose",
     responses={200: ModelList},
+)
+
+
+usage_schema = extend_schema(
+    operation_id="getUsage",
+    tags=["usage"],
+    summary="What you have used, what is left, and when it is back",
+    description="What was used stands in the ledger: deleting conversations changes nothing, and "
+    "temporary ones and API calls count as all others.",
+    responses={200: UsageOfUser},
 )
 
 

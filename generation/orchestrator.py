@@ -18,7 +18,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import psycopg
 from django.conf import settings
@@ -41,7 +41,8 @@ from generation.prompts.packing import Turn
 from generation.prompts.seam import Seam
 from generation.run_state import EPOCHS_MAX, FAILURES_MAX, Finish
 from generation.runs import FREE_PRIORITY, Claim, Outcome
-from generation.scheduler import QueueEntry
+from generation.scheduler import PopResult, QueueEntry
+from generation.settling import settle_as
 from generation.token_log import AnswerTooLong, Fenced, LogFull
 from generation.token_log.writer import RecheckReply, RunWriter
 from generation.worker_context import (
@@ -70,6 +71,14 @@ more. So others get it first, and five tries are no matter of a second."""
 CHECKPOINT_S: Final = 10.0
 AWAY_CHECKPOINT_S: Final = 2.0
 """How often the text of a long run is kept in PostgreSQL, and while Redis does not take it."""
+
+NOTHING: Final[dict[str, Any]] = {
+    "text": "",
+    "prompt_tokens": 0,
+    "cached_tokens": 0,
+    "output_tokens": 0,
+}
+"""Of an answer that cannot be stored: nobody pays for what they did not get."""
 
 CONNECTION_ERRORS: Final = (DjangoDatabaseError, psycopg.OperationalError)
 """All that is no fault of the data: a primary that was demoted answers with an InternalError."""
@@ -105,31 +114,76 @@ async def work_one(context: WorkerContext) -> bool:
     claim, entry = found
     extra = {"action": "run_claimed", "run": claim.run, "epoch": claim.epoch}
     log.info("%s claimed under epoch %d", claim.run, claim.epoch, extra=extra)
-    await Orchestration(context, claim, entry).work()
+    pool, one = context.pool, Orchestration(context, claim, entry)
+    try:
+        await one.work()
+    finally:
+        context.at_work -= 1
+        if not one.is_given_back:
+            await _free_place(context, pool, entry.run, one.spent_tokens)
     return True
 
 
 async def _claim_next(context: WorkerContext) -> tuple[Claim, QueueEntry] | None:
     """Pop until a run is ours; a run that was stopped or claimed meanwhile is passed over."""
     while True:
-        popped = await context.scheduler.pop(context.pool, context.replica)
-        if popped.entry is None:
+        popped = await _pop(context)
+        if popped.entry is not None:
+            claim = await _claim(context, popped.entry)
+            if claim is not None:
+                return claim, popped.entry
+        elif popped.wait_ms and not context.handover.is_set():
+            # Somebody is kept for the replica that may hold their prefix; not for longer.
+            await asyncio.sleep(popped.wait_ms / 1000)
+        else:
             return None
-        claim = await _claim(context, popped.entry)
-        if claim is not None:
-            return claim, popped.entry
+
+
+async def _pop(context: WorkerContext) -> PopResult:
+    async with context.popping:
+        popped = await context.scheduler.pop(
+            context.pool,
+            context.replica,
+            at_work=context.at_work,
+            slots=context.slots,
+            paid_burst=context.paid_burst,
+        )
+        if popped.entry is not None:
+            context.at_work += 1
+    return popped
 
 
 async def _claim(context: WorkerContext, entry: QueueEntry) -> Claim | None:
+    """None where somebody else has it, or it has ended; then its place here is free again."""
     run_id, replica, pool = parse_id("g", entry.run), context.replica, context.pool
+    claim: Claim | None = None
     try:
-        return await in_database(runs.claim, run_id, replica, pool=pool) or await in_database(
+        claim = await in_database(runs.claim, run_id, replica, pool=pool) or await in_database(
             orphans.claim_orphan, run_id, replica, pool=pool
         )
     except (DjangoDatabaseError, RedisError):
         with contextlib.suppress(RedisError):
-            await context.scheduler.requeue_front(entry, pool=context.pool)
+            await context.scheduler.requeue_front(entry, pool=pool, replica=replica)
         raise
+    else:
+        if claim is None:
+            await _free_place(context, pool, entry.run, 0)
+        return claim
+    finally:
+        if claim is None:
+            context.at_work -= 1
+
+
+async def _free_place(
+    context: WorkerContext, pool: str, run: str, spent_tokens: int | None
+) -> None:
+    """Tell the queue that the run is at work here no more; what fails here the sweep does."""
+    try:
+        await context.scheduler.ended(
+            run, pool, spent_tokens, replica=context.replica, is_open=context.may_claim()
+        )
+    except RedisError:
+        log.warning("end of %s not counted", run, extra={"action": "end_not_counted", "run": run})
 
 
 class Orchestration:
@@ -147,6 +201,9 @@ class Orchestration:
         self._reading: asyncio.Task[list[Turn]] | None = None
         self._first_text_at: datetime | None = None
         self._output_tokens = 0
+        self.is_given_back = False
+        self.spent_tokens: int | None = None  # at its end
+        self._prompt_tokens = 0  # as they were counted, for an engine that says nothing of them
 
     async def work(self) -> None:
         """Write the answer and end the run. Returns quietly when somebody else owns it by now."""
@@ -292,6 +349,7 @@ class Orchestration:
             signs=silence,
         )
         self._context.last_model = request.model
+        self._prompt_tokens = prompt.prompt_tokens
         pieces = self._context.engine.generate(request)
         silence.begin()
         ending: Ending | None = None
@@ -377,14 +435,17 @@ class Orchestration:
     async def _give_back(self, writer: RunWriter, given: GivenBack) -> None:
         """Let another owner go on: keep the text, let go of the lease, queue the run before all
         others. What fails here the reaper does some seconds later."""
-        run = self._claim.run
+        run, self.is_given_back = self._claim.run, True
         log.info(
             "%s given back: %s", run, given.why, extra={"action": "run_given_back", "run": run}
         )
         # Neither waits for the other: PostgreSQL may be away, or Redis.
         await asyncio.gather(self._let_go(writer, given), writer.hand_over(given.flush_s))
         try:
-            await self._context.scheduler.requeue_front(self._entry, pool=self._pool)
+            replica = self._context.replica
+            await self._context.scheduler.requeue_front(
+                self._entry, pool=self._pool, replica=replica
+            )
         except RedisError:
             log.warning("%s not queued again", run, extra={"action": "not_queued", "run": run})
 
@@ -404,10 +465,13 @@ class Orchestration:
         if ending.error_code:
             writer.event("error", error_payload(ending.error_code))
         last_seq = await writer.text_done(timeout_s=FLUSH_TIMEOUT_S)
-        done = await self._finish(writer, self._outcome(ending, writer.whole_text, last_seq))
+        outcome = self._outcome(ending, writer.whole_text, last_seq)
+        done = await self._finish(writer, outcome)
         if done is None:
             raise Fenced(f"{self._claim.run} was ended by another")
+        self.spent_tokens = outcome.served_tokens
         await writer.done(done, timeout_s=FLUSH_TIMEOUT_S)
+        await asyncio.to_thread(settle_as, self._claim.owner_id, self._claim.run_id, outcome)
         log.info(
             "%s ended: %s",
             self._claim.run,
@@ -416,7 +480,11 @@ class Orchestration:
         )
 
     def _outcome(self, ending: Ending, text: str, last_seq: int) -> Outcome:
-        usage = ending.usage or Usage(0, 0, self._output_tokens)
+        # An engine that was stopped in mid-answer has said nothing of its prompt, and has read it.
+        # Where there is no answer nothing is charged.
+        is_answered = self._spent_tokens + self._output_tokens > 0
+        counted = self._prompt_tokens + self._spent_tokens if is_answered else 0
+        usage = ending.usage or Usage(counted, 0, self._output_tokens)
         # What an earlier owner has written was a part of this engine's prompt; it is charged as
         # what it is, and once.
         prompt_tokens = max(0, usage.prompt_tokens - self._spent_tokens)
@@ -443,7 +511,7 @@ class Orchestration:
                     raise
                 # What cannot be stored would be refused for ever: the run ends failed.
                 self._log_failure(type(error).__name__)
-                outcome = replace(outcome, finish="error", error_code="engine_failed", text="")
+                outcome = replace(outcome, finish="error", error_code="engine_failed", **NOTHING)
             except CONNECTION_ERRORS:
                 log.warning("PostgreSQL is away at a finish", extra={"action": "finish_retried"})
                 await asyncio.sleep(next(pauses_s))

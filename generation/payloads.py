@@ -11,6 +11,7 @@ from accounts.ids import external_id
 from accounts.serializers import iso_time
 from generation.events import encode_data
 from generation.models import Model, Run
+from generation.scheduler import Place
 
 
 def start_payload(row: Run) -> dict[str, object]:
@@ -27,6 +28,9 @@ def start_payload(row: Run) -> dict[str, object]:
     }
 
 
+SMALLER: Final = "smaller_model"
+
+
 def other_model_notice(used: Model, instead_of: Model, *, asked: str) -> dict[str, object]:
     """The data of the `notice` that another model answers than was told before; kept in the row."""
     if used.slug == asked:
@@ -39,6 +43,50 @@ def other_model_notice(used: Model, instead_of: Model, *, asked: str) -> dict[st
         "model": used.slug,
         "instead_of": instead_of.slug,
     }
+
+
+def smaller_model_notice(
+    used: Model, instead_of: Model, *, messages: int, back: datetime, back_in: str
+) -> dict[str, object]:
+    """The data of the `notice` that the messages to a model are used up, and when there is one
+    again; kept in the row."""
+    count = "your message" if messages == 1 else f"your {messages} messages"
+    text = f"You have used {count} to {instead_of.title} for now; {used.title} answers."
+    return {
+        "code": SMALLER,
+        "text": f"{text} {instead_of.title} is back in {back_in}.",
+        "model": used.slug,
+        "instead_of": instead_of.slug,
+        "back_at": iso_time(back),
+    }
+
+
+def busy_model_notice(used: Model, instead_of: Model) -> dict[str, object]:
+    """The data of the `notice` that a smaller model answers, since the one that was asked for would
+    take too long; kept in the row."""
+    text = f"{instead_of.title} would take too long just now; {used.title} answers instead."
+    return {
+        "code": SMALLER,
+        "text": text,
+        "model": used.slug,
+        "instead_of": instead_of.slug,
+        "back_at": None,
+    }
+
+
+def shorter_answer_notice(answer_tokens: int) -> dict[str, object]:
+    """The data of the `notice` that the answer has less room than usual; kept in the row."""
+    text = "Many people are waiting just now: this answer may be shorter, and look back less far."
+    return {"code": "shorter_answer", "text": text, "answer_tokens": answer_tokens}
+
+
+def other_region_notice(region: str, *, is_home: bool = False) -> dict[str, object]:
+    """The data of the `notice` that the answer comes from another region than was told before, or
+    from the user's own again; kept in the row."""
+    text = "The answer comes from another region, where it can begin sooner."
+    if is_home:
+        text = "The answer comes from your own region after all."
+    return {"code": "other_region", "text": text, "region": region}
 
 
 RECOVERED: Final[Mapping[str, object]] = {
@@ -94,11 +142,15 @@ ERRORS = {
         "This conversation is too long for the model. Start a new chat, or send a shorter message.",
         False,
     ),
+    "not_in_region": (
+        "Your organisation allows no region in which this model is served. Ask your administrator.",
+        False,
+    ),
     "rejected": ("The model refused this request.", False),
 }
 
 
-def run_payload(row: Run, position: int | None = None) -> dict[str, object]:
+def run_payload(row: Run, place: Place | None = None) -> dict[str, object]:
     """The run as `GET /v1/runs/{g}` gives it. Times are ISO 8601 in UTC, or null."""
     return {
         "id": row.external_id,
@@ -109,7 +161,8 @@ def run_payload(row: Run, position: int | None = None) -> dict[str, object]:
         "finish": row.finish or None,
         "error": error_payload(row.error_code) if row.error_code else None,
         "model": row.model_used,
-        "position": position,
+        "position": place.position if place else None,
+        "eta_s": place.eta_s if place else None,
         "usage": usage_payload(row),
         "queued_at": iso_time(row.queued_at),
         "claimed_at": _time(row.claimed_at),

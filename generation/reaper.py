@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from django.db import OperationalError
@@ -20,21 +22,32 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from redis.exceptions import RedisError
 
-from generation import checkpoints, orphans, runs
+from accounts.ids import parse_id
+from generation import checkpoints, orphans, queue_figures, runs, settling
 from generation.catalogue import FRESH
 from generation.events import Event, encode_data, takeover_seq
-from generation.fallback import move_stranded_runs
+from generation.fallback import drop_strays, move_stranded_runs
 from generation.guarded import guarded
-from generation.launch import launch, queue_entry
+from generation.ladder import chores_pause
+from generation.launch import launch, queue_entries, queue_entry
 from generation.models import Pool, Replica, Run
 from generation.orphans import DEAD_AFTER
 from generation.owner_signal import tell_owner
 from generation.payloads import error_payload
-from generation.redis_clients import pause_reaping, reaping_paused, takes_writes, token_log
+from generation.redis_clients import (
+    pause_reaping,
+    reaping_paused,
+    takes_turn,
+    takes_writes,
+    token_log,
+)
 from generation.run_state import ENDED, EPOCHS_MAX, LIVE
-from generation.scheduler import QueueEntry, scheduler_sync
+from generation.runs import served_tokens
+from generation.scheduler import Asker, AtWork, QueueEntry, scheduler_sync
+from generation.settling import settle_as
 from generation.stopping import repair_end, stop_run
 from generation.token_log import Batch, LogState
+from quotas.plans import Terms, terms_of_each
 
 log = logging.getLogger(__name__)
 
@@ -56,57 +69,129 @@ WAIT_FOR_NOBODY: Final = timedelta(minutes=1)
 BATCH: Final = 200
 
 
-def sweep() -> None:
+def sweep(*, in_turn: bool = False) -> None:
     """One round over everything. A pool or a run that makes trouble does not stop the others.
 
-    Redis' and PostgreSQL's errors pass through: then nothing can be done at all.
+    `in_turn`: pass over the pools that another process has begun to look at a moment ago. It reads
+    all that waits and is at work there: by every worker, that would grow with the square of a
+    pool's size. Redis' and PostgreSQL's errors pass through: then nothing can be done at all.
     """
-    for pool in Pool.objects.values_list("slug", flat=True):
-        guarded(_sweep_pool, pool)
+    for pool in Pool.objects.all():
+        if not in_turn or takes_turn(pool.slug):
+            guarded(_sweep_pool, pool)
     move_stranded_runs()
     checkpoints.drop_ended()
     stop_deleted()
     tell_stops()
     repair_ends()
     mend_dead_runs()
+    settling.sweep()
+    guarded(lambda _: queue_figures.sample(), "samples")
 
 
-def _sweep_pool(pool: str) -> None:
+def _sweep_pool(row: Pool) -> None:
+    pool = row.slug
+    # First: a queue must not be built before it is paused.
+    tell_pause(pool)
     if not scheduler_sync().is_built(pool):
-        rebuild(pool)
+        rebuild(pool, if_lost=True)
     queue_lost_runs(pool)
+    free_places(pool)
+    drop_strays(pool)
+    tell_chores(pool)
 
 
-def rebuild(pool: str) -> bool:
-    """Fill a queue that Redis has lost from PostgreSQL; False where another process does it."""
+NOBODY: Final = Asker("u_nobody", plan="", weight=1, is_paid=False)
+"""Whoever comes next and does not pay."""
+
+
+def tell_chores(pool: str) -> None:
+    """Let chores stand back while somebody would wait, and go on when nobody does."""
+    (outlook,) = scheduler_sync().outlook([pool], NOBODY)
+    paused = scheduler_sync().are_chores_paused(pool)
+    now = chores_pause(outlook.predicted_wait_ms or 0, paused=paused)
+    if now != paused:
+        scheduler_sync().configure(pool, chores_paused=now)
+
+
+def tell_pause(pool: str) -> None:
+    """Tell the queue whether the pool is paused, as PostgreSQL has it afterwards too: a pause that
+    was saved and told meanwhile would else be undone until the next sweep."""
+    told: bool | None = None
+    while (now := _is_paused(pool)) is not None and now != told:
+        scheduler_sync().configure(pool, paused=now)
+        told = now
+
+
+def _is_paused(pool: str) -> bool | None:
+    """None where the pool is there no more."""
+    return Pool.objects.filter(slug=pool).values_list("is_paused", flat=True).first()
+
+
+def rebuild(pool: str, *, if_lost: bool = False) -> bool:
+    """Fill a queue that Redis has lost from PostgreSQL; False where another process does it.
+
+    `if_lost`: nor where another one was faster, and has let go of the lock.
+    """
     # Owners need a moment to open their logs again: until then every lease looks dead.
     pause_reaping()
-    built = scheduler_sync().rebuild(pool, lambda: _waiting(pool))
+    built = scheduler_sync().rebuild(
+        pool, lambda: [*_running(pool), *_waiting(pool)], if_lost=if_lost
+    )
     if built:
         log.warning("queue of %s rebuilt", pool, extra={"action": "queue_rebuilt", "pool": pool})
     return built
 
 
+def _running(pool: str) -> list[AtWork]:
+    """Those at work, so that their users' caps and their replicas' room are known again."""
+    rows = list(Run.objects.filter(pool=pool, status="running").exclude(replica=""))
+    return [
+        AtWork(entry, row.replica, int((row.claimed_at or row.queued_at).timestamp() * 1000))
+        for row, entry in zip(rows, queue_entries(rows), strict=True)
+    ]
+
+
 def _waiting(pool: str) -> list[QueueEntry]:
     queued = Run.objects.filter(pool=pool, status="queued").order_by("id")
-    return [queue_entry(run) for run in queued.iterator(chunk_size=1_000)]
+    return queue_entries(list(queued))
 
 
 def queue_lost_runs(pool: str) -> int:
     """Launch runs that were saved but have no place in the queue; how many there were.
 
-    A run that was just popped has none either; queueing it again is harmless, for only one claim
-    moves its row.
+    A run that was popped a moment ago has none either, and its claim may be about to commit.
     """
     queued = Run.objects.filter(pool=pool, status="queued", queued_at__lt=Now() - LOST_AFTER)
     launched = 0
     for batch in _batches(queued):
-        places = scheduler_sync().positions([(pool, run.external_id) for run in batch])
-        for run, place in zip(batch, places, strict=True):
-            if place is None:
-                launch(run)
-                launched += 1
+        lost = set(scheduler_sync().lost([run.external_id for run in batch], pool))
+        missing = [run for run in batch if run.external_id in lost]
+        terms = terms_of_each({run.owner_id for run in missing}) if missing else {}
+        # One that cannot be launched must not keep the pool's others waiting.
+        launched += sum(guarded(partial(_launch, terms), run) for run in missing)
     return launched
+
+
+def _launch(terms: Mapping[uuid.UUID, Terms], run: Run) -> int:
+    launch(run, terms[run.owner_id])
+    return 1
+
+
+def free_places(pool: str) -> int:
+    """Tell the queue of runs that it has at work and that have ended; how many there were. Whoever
+    ends a run does that, unless it dies first."""
+    freed = 0
+    for part in scheduler_sync().records(pool):
+        ids = {parse_id("g", record.run): record.run for record in part}
+        here = Run.objects.filter(id__in=ids, status__in=LIVE, pool=pool)
+        gone = ids.keys() - set(here.values_list("id", flat=True))
+        for row in Run.objects.filter(id__in=gone):
+            spent = served_tokens(row.prompt_tokens, row.cached_tokens, row.output_tokens)
+            freed += scheduler_sync().ended(ids.pop(row.id), pool, spent)
+        # Purged by now, or another database's.
+        freed += sum(scheduler_sync().ended(ids[run], pool, 0) for run in gone & ids.keys())
+    return freed
 
 
 def stop_deleted() -> int:
@@ -252,7 +337,10 @@ def _put_back(row: Run, state: LogState | None) -> bool:
         return False
     if state is not None and not _keep_text(row, state):
         return _end_dead(row)
-    added = scheduler_sync().requeue_front(entry, pool=row.pool_id).added
+    if not Run.objects.filter(id=row.id, status="running", epoch=row.epoch).exists():
+        return False  # another reaper was faster, and its next owner too
+    # What another replica has popped since is at work there, and stays so.
+    added = scheduler_sync().requeue_front(entry, pool=row.pool_id, replica=row.replica).added
     if added:
         log.warning(
             "%s lost its owner and waits for another",
@@ -285,6 +373,7 @@ def _end_dead(row: Run) -> bool:
     if claim is None:
         return False
     scheduler_sync().remove(claim.run, row.pool_id)  # where it was put back, and nobody came
+    scheduler_sync().ended(claim.run, row.pool_id)
     claim = orphans.with_text(claim, written)
     stopped = claim.stop_requested
     events = _last_events(claim.epoch, claim.partial, stopped=stopped) if found else []
@@ -298,6 +387,7 @@ def _end_dead(row: Run) -> bool:
     done = runs.finish(claim, outcome)
     if done is not None:
         _append_end(claim, events, Event(outcome.last_seq, "done", encode_data(done)))
+        settle_as(row.owner_id, row.id, outcome)
         log.warning(
             "%s ended: its owner is gone",
             claim.run,

@@ -17,6 +17,10 @@ from generation.token_log.log import TokenLogSync
 PAUSE_KEY: Final = "reaper:paused"
 PAUSE_MS: Final = 15_000
 PROBE_KEY: Final = "reaper:probe"
+TURN_KEY: Final = "reaper:turn:"
+"""With the pool's slug."""
+TURN_MS: Final = 1_400
+"""Less than a worker's shortest pause between sweeps, so that one alone has each turn."""
 
 
 @lru_cache(maxsize=1)
@@ -37,6 +41,11 @@ def pause_reaping() -> None:
 
 def reaping_paused() -> bool:
     return bool(_redis().exists(PAUSE_KEY))
+
+
+def takes_turn(pool: str) -> bool:
+    """Whether the next sweep of this pool is the caller's; then nobody else's for TURN_MS."""
+    return bool(_redis().set(TURN_KEY + pool, b"1", nx=True, px=TURN_MS))
 
 
 def takes_writes() -> bool:

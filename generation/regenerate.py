@@ -9,10 +9,11 @@ from accounts.models import User
 from conversations import access
 from conversations.models import Conversation
 from generation import runs
-from generation.begin import Once, Place, begin, known_run
-from generation.catalogue import Choice, choose, choose_again
+from generation.begin import Once, Place, begin, look_up
+from generation.catalogue import Choice, Offer, choose, choose_again
 from generation.exceptions import InvalidParent
 from generation.models import Run
+from generation.wish import UNKNOWN, History, Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +32,32 @@ class RegenerateRequest:
 def regenerate(user: User, request: RegenerateRequest) -> Run:
     """Queue a new version of the reply; for a known key, the run that it stands for.
 
-    Other answers to the same message may be live. Raises NotFound, UnknownModel, InvalidParent,
-    KeyReused, or what admission refuses.
+    Other answers to the same message may be live. Raises NotFound, NoPlan, UnknownModel,
+    InvalidParent, KeyReused, AtLimit, or what admission refuses.
     """
     body = (":regenerate", request.conversation, request.message, request.model)
     once = Once(user, request.key, body)
-    if known := known_run(once):
+    known, offer = look_up(once)
+    if known:
         return known
     parent_id, before = _target(user, request)
-    choice = _choice(user, request.model, before)
-    return begin(once, request.model, choice, lambda: _place(user, request, parent_id))
+    choice = _choice(offer, request.model, before)
+    where = before.conversation_id if before is not None else None
+    wish = Wish(request.model, choice, offer, _history(before), conversation_id=where)
+    return begin(once, wish, lambda: _place(user, request, parent_id))
 
 
-def _choice(user: User, wanted: str | None, before: Run | None) -> Choice:
+def _choice(offer: Offer, wanted: str | None, before: Run | None) -> Choice:
     if wanted is not None or before is None:
-        return choose(user, wanted)
-    return choose_again(user, before.model_asked)
+        return choose(offer, wanted)
+    return choose_again(offer, before.model_asked)
+
+
+def _history(before: Run | None) -> History:
+    """The same prompt again, where an engine has counted it."""
+    if before is None or before.continues_id is not None or not before.prompt_tokens:
+        return UNKNOWN
+    return History(before.prompt_tokens, before.model_used)
 
 
 def _target(user: User, request: RegenerateRequest) -> tuple[uuid.UUID, Run | None]:

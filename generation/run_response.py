@@ -7,7 +7,8 @@ while an answer streams.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from django.http import HttpResponse
@@ -21,7 +22,7 @@ class StreamPlan:
 
     `start_data` is the JSON of the run's `start` event, from its row: a client that has not had
     `start` yet gets it before anything is read from the log. `pool` is where a queued run waits;
-    `credential` is whose stream it is: when it ends, so does the stream.
+    `credential` is whose stream it is: when it ends, so does the stream. `headers`: more of them.
     """
 
     run: str
@@ -29,6 +30,7 @@ class StreamPlan:
     start_data: bytes
     pool: str
     credential: LiveCredential
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from django.db import transaction
@@ -27,14 +28,16 @@ from conversations import services
 from conversations.content import plain_text
 from conversations.models import Message
 from conversations.sealed import readable_parts
-from generation import checkpoints
+from generation import checkpoints, queue_counts
 from generation.events import encode_data
 from generation.exceptions import RunLive, RunStopping
 from generation.models import Model, Run
 from generation.payloads import done_of, done_payload, error_payload, run_payload, usage_of
+from generation.queue_counts import EndedRun
+from generation.regions import MAY_BE_THERE, may_be_in
 from generation.run_state import ENDED, LIVE, STATUS_OF_FINISH, Finish
 from quotas import ledger
-from quotas.plans import is_paid_sql
+from quotas.plans import is_paid_sql, room_in
 from quotas.pricing import Prices
 
 log = logging.getLogger(__name__)
@@ -88,6 +91,16 @@ class Outcome:
     first_text_at: datetime | None = None
     error_code: str = ""
     is_kept: bool = False  # a checkpoint may be there
+
+    @property
+    def served_tokens(self) -> int:
+        """What an engine has computed for it: its plan's share of the pool is counted in these."""
+        return served_tokens(self.prompt_tokens, self.cached_tokens, self.output_tokens)
+
+
+def served_tokens(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> int:
+    """Tokens that were read or written; what came from a prefix cache costs nearly nothing."""
+    return max(0, prompt_tokens - cached_tokens) + output_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,24 +215,6 @@ def refuse_live(live: Iterable[Run], message_id: uuid.UUID, param: str) -> None:
             raise live_error(run, param)
 
 
-_LIVE_OF_USER = f"""
-SELECT count(*) FROM (
-    SELECT 1 FROM generation_run run WHERE run.owner_id = %(user)s AND {_IS_LIVE} LIMIT %(most)s
-) live
-"""  # noqa: S608 — constants of our own
-
-
-def count_live(user: User, most: int) -> int:
-    """How many live runs the user has; counted up to `most`, whatever there is beyond it."""
-    return count_live_later(user, most)()
-
-
-def count_live_later(user: User, most: int) -> Callable[[], int]:
-    """`count_live` in a pipeline (accounts.sql)."""
-    asked = sql.later(_LIVE_OF_USER, {"user": user.pk, "most": most})
-    return lambda: int(asked()[0][0])
-
-
 def live_error(run: Run, param: str) -> RunLive:
     """The conflict that names the live run."""
     text = f"The answer {run.external_id} is still being written there. "
@@ -264,7 +259,9 @@ def recheck(claim: Claim) -> tuple[int, bool]:
 _CLAIM_OF = f"""
 SELECT run.id, run.epoch, run.owner_id, run.conversation_id, run.parent_id, run.model_used,
     run.answer_tokens, run.opening_seq, run.stop_requested_at IS NOT NULL, run.continues_id,
-    pool.silence_s, person.organisation_id, organisation.cache_salt, model.context_tokens,
+    pool.silence_s, person.organisation_id, organisation.cache_salt,
+    CASE WHEN model.slug IS NULL THEN NULL
+        ELSE LEAST(run.context_tokens, model.context_tokens) END,
     {is_paid_sql("run.owner_id")}, run.notices, run.failures
 FROM run
 JOIN generation_pool pool ON pool.slug = run.pool_id
@@ -279,10 +276,12 @@ WITH run AS (
     SET status = 'running', epoch = epoch + 1, replica = %(replica)s,
         claimed_at = statement_timestamp()
     WHERE id = %(run)s AND status = %(status)s AND epoch = %(epoch)s
-        AND (%(pool)s::text IS NULL OR pool_id = %(pool)s) {more}
+        AND (%(pool)s::text IS NULL OR pool_id = %(pool)s AND {allowed}) {more}
     RETURNING *
 )
 """
+# Whatever was true when it was queued: an organisation may have been given a residency since.
+_TAKEN_RUN = _TAKEN_RUN.replace("{allowed}", MAY_BE_THERE)
 _TAKE_PLAIN = _TAKEN_RUN.format(more="AND continues_id IS NULL") + _CLAIM_OF
 _TAKE = _TAKEN_RUN.format(more="") + _CLAIM_OF
 
@@ -382,16 +381,21 @@ def lock_queued(run_id: uuid.UUID) -> Run | None:
 
 def move_queued(row: Run, model: Model, pool_id: str, notice: dict[str, object] | None) -> bool:
     """Put a queued run into another pool's queue, of that model; False where it is no longer as
-    `row` has it: claimed, stopped, or moved by another. The row alone: the queues come after."""
-    same = Run.objects.filter(
-        id=row.id, status="queued", epoch=0, pool=row.pool_id, opening_seq=row.opening_seq
-    )
+    `row` has it: claimed, stopped, moved by another; or may not be in that region. The row alone:
+    the queues come after."""
+    as_read = {"pool": row.pool_id, "opening_seq": row.opening_seq}
+    same = Run.objects.filter(may_be_in(pool_id), id=row.id, status="queued", epoch=0, **as_read)
     notices = [*row.notices, notice] if notice else row.notices
+    context_tokens, answer_tokens = row.context_tokens, row.answer_tokens
+    if model.slug != row.model_used:
+        room = (model.context_tokens, model.answer_tokens)
+        context_tokens, answer_tokens = room_in(row.plan, *room)
     moved = same.update(
         pool=pool_id,
         model_used=model.slug,
         model_begun=row.model_begun or (row.model_used if notice else ""),
-        answer_tokens=model.answer_tokens,
+        context_tokens=context_tokens,
+        answer_tokens=answer_tokens,
         notices=notices,
         opening_seq=row.opening_seq + len(notices) - len(row.notices),
     )
@@ -410,7 +414,7 @@ SET status = %(ended)s, finish = %(finish)s, error_code = %(error_code)s, last_s
     cost = %(cost)s, first_text_at = coalesce(first_text_at, %(first_text_at)s),
     finished_at = statement_timestamp()
 WHERE id = %(run)s AND status = %(status)s AND epoch = %(epoch)s
-RETURNING owner_id, conversation_id, parent_id, reply_id, model_used, continues_id
+RETURNING owner_id, conversation_id, parent_id, reply_id, model_used, continues_id, pool_id, plan
 """
 
 
@@ -424,6 +428,8 @@ class _Ended:
     reply_id: uuid.UUID
     model: str
     continues_id: uuid.UUID | None
+    pool: str
+    plan: str
 
 
 @transaction.atomic
@@ -452,8 +458,11 @@ def _end(run_id: uuid.UUID, status: str, epoch: int, outcome: Outcome) -> dict[s
     leaf = _write_reply(run_id, row, outcome, cost)
     hint(row.owner_id, "conversation_changed", conversation=row.conversation_id)
     hint(row.owner_id, "run_ended", conversation=row.conversation_id, run=run_id)
-    usage = usage_of(outcome.prompt_tokens, outcome.cached_tokens, outcome.output_tokens)
-    return done_of(outcome.finish, usage, leaf)
+    used = (outcome.prompt_tokens, outcome.cached_tokens, outcome.output_tokens)
+    # Here, whoever ends it: what is counted is what was committed, once.
+    counted = EndedRun(row.pool, row.plan, row.model, outcome.finish, *used, cost)
+    transaction.on_commit(partial(queue_counts.ended, counted), robust=True)
+    return done_of(outcome.finish, usage_of(*used), leaf)
 
 
 def _cost(run_id: uuid.UUID, outcome: Outcome) -> Decimal | None:

@@ -7,16 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from accounts import sql
 from accounts.errors import NotFound
 from accounts.models import User
 from conversations import access, services
 from conversations.content import TextPart
 from conversations.models import Conversation, Message
 from generation import runs
-from generation.begin import Once, Place, begin, known_run
-from generation.catalogue import choose
+from generation.begin import Once, Place, begin, known_later, run_of_key
+from generation.catalogue import choose, offer_later
 from generation.exceptions import InvalidParent
 from generation.models import Run
+from generation.wish import UNKNOWN, History, Wish, empty_thread
 
 
 class _LeafType:
@@ -45,13 +47,50 @@ class SendRequest:
 def send(user: User, request: SendRequest) -> Run:
     """Save the message and queue its run; for a known key, the run that it stands for.
 
-    Raises NotFound, UnknownModel, InvalidParent, RunLive, KeyReused, or what admission refuses.
+    Raises NotFound, NoPlan, UnknownModel, InvalidParent, RunLive, KeyReused, AtLimit, or what
+    admission refuses.
     """
     once = Once(user, request.key, request.body())
-    if known := known_run(once):
-        return known
-    choice = choose(user, request.model)
-    return begin(once, request.model, choice, lambda: _place(user, request))
+    with sql.pipeline():
+        known, offered = known_later(once), offer_later(user)
+        thread = _history_later(user, request)
+        found, offer, history = known(), offered(), thread()
+    if run := run_of_key(once, found):
+        return run
+    choice = choose(offer, request.model)
+    text_bytes = sum(len(part["text"].encode()) for part in request.parts)
+    conversation = request.conversation and access.row_id("c", request.conversation)
+    wish = Wish(request.model, choice, offer, history, text_bytes, conversation or None)
+    return begin(once, wish, lambda: _place(user, request))
+
+
+# The run whose reply is answered: what the engine has read and written up to there.
+_THREAD = """
+SELECT coalesce(%(parent)s::uuid, shown.active_leaf_id) IS NULL, run.model_used, run.prompt_tokens,
+    run.output_tokens
+FROM conversations_conversation shown
+LEFT JOIN generation_run run ON run.reply_id = coalesce(%(parent)s::uuid, shown.active_leaf_id)
+    AND run.conversation_id = shown.id
+WHERE shown.id = %(conversation)s AND shown.owner_id = %(user)s
+"""
+
+
+def _history_later(user: User, request: SendRequest) -> Callable[[], History]:
+    """What is before the new text, in a pipeline (accounts.sql); an estimate, for another device
+    may be faster."""
+    if request.conversation is None or request.parent_id is None:
+        return empty_thread
+    parent = request.parent_id if isinstance(request.parent_id, uuid.UUID) else None
+    conversation = access.row_id("c", request.conversation)
+    asked = sql.later(_THREAD, {"conversation": conversation, "parent": parent, "user": user.id})
+
+    def history() -> History:
+        is_empty, model, prompt, output = next(iter(asked()), (False, None, None, None))
+        if is_empty:
+            return empty_thread()
+        return History(prompt + output, model) if prompt else UNKNOWN
+
+    return history
 
 
 def _place(user: User, request: SendRequest) -> Place:

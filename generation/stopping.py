@@ -12,10 +12,11 @@ from generation import runs
 from generation.events import Event, encode_data
 from generation.models import Run
 from generation.owner_signal import tell_owner
-from generation.payloads import done_payload
+from generation.payloads import done_payload, error_payload
 from generation.redis_clients import token_log
-from generation.run_state import LIVE
+from generation.run_state import LIVE, Finish
 from generation.scheduler import scheduler_sync
+from generation.settling import settle_as
 from generation.token_log.commands import Batch, Code
 
 log = logging.getLogger(__name__)
@@ -42,37 +43,50 @@ def record_stop(row: Run) -> bool:
 
 
 def _end_if_queued(row: Run) -> bool:
-    ended = _end_queued(row)
+    return end_queued(row, "user_stopped")
+
+
+def end_queued(row: Run, finish: Finish, error_code: str = "") -> bool:
+    """End a run that nobody has claimed; False where somebody has, or it has ended."""
+    ended = _end_queued(row, finish, error_code)
     if ended is None:
         return False
-    pool, done = ended
+    pool, events, outcome = ended
     try:
         scheduler_sync().remove(row.external_id, pool)
-        _append_done(row.external_id, done)
+        _append_end(row.external_id, events)
     except RedisError:
         # The end is in PostgreSQL: gateways look there, and a claim finds nothing to claim.
-        log.warning("stop of %s not told", row, extra={"action": "stop_not_told"})
+        log.warning("end of %s not told", row, extra={"action": "stop_not_told"})
+    settle_as(row.owner_id, row.id, outcome)
     return True
 
 
 @transaction.atomic
-def _end_queued(row: Run) -> tuple[str, Event] | None:
-    """Where it waited, and its `done`; None where it waits no more."""
+def _end_queued(
+    row: Run, finish: Finish, error_code: str
+) -> tuple[str, list[Event], runs.Outcome] | None:
+    """Where it waited, its last events, and how it ended; None where it waits no more."""
     fresh = runs.lock_queued(row.id)
     if fresh is None:
         return None
-    last_seq = fresh.opening_seq + 1
-    outcome = runs.Outcome("user_stopped", runs.continued_text(fresh), last_seq)
+    events = []
+    if error_code:
+        data = encode_data(error_payload(error_code))
+        events.append(Event(fresh.opening_seq + 1, "error", data))
+    last_seq = fresh.opening_seq + 1 + len(events)
+    text = runs.continued_text(fresh)
+    outcome = runs.Outcome(finish, text, last_seq, error_code=error_code)
     done = runs.end_queued(row.id, outcome)
     if done is None:
         return None
-    return fresh.pool_id, Event(last_seq, "done", encode_data(done))
+    return fresh.pool_id, [*events, Event(last_seq, "done", encode_data(done))], outcome
 
 
-def _append_done(run: str, done: Event) -> None:
+def _append_end(run: str, events: list[Event]) -> None:
     log_ = token_log()
-    reply = log_.append(Batch(run, epoch=0, expected_seq=done.seq - 1, events=[done]))
-    log_.tell(reply.watchers, run, reply.last_seq, [done])
+    reply = log_.append(Batch(run, epoch=0, expected_seq=events[0].seq - 1, events=events))
+    log_.tell(reply.watchers, run, reply.last_seq, events)
 
 
 def repair_end(row: Run) -> bool:

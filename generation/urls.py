@@ -19,4 +19,5 @@ urlpatterns = [
     path("runs/<str:run>:stop", views.StopView.as_view()),
     path("runs/<str:run>", views.RunView.as_view()),
     path("models", views.ModelsView.as_view()),
+    path("usage", views.UsageView.as_view()),
 ]

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.authentication import credential_of_view
+from accounts.errors import RateLimited
 from accounts.ids import external_id
 from accounts.live import live_credential
 from accounts.models import User
@@ -31,14 +32,15 @@ from conversations.serializers import (
 from conversations.tree import Node, Versions
 from conversations.views import rename_view_body
 from generation import openapi, payloads, runs
-from generation.catalogue import models_for
+from generation.catalogue import offer_for
 from generation.continuation import continue_reply
 from generation.deletion import delete, restore
-from generation.exceptions import RunStopping
+from generation.exceptions import AtLimit, RunStopping
 from generation.feedback import give_feedback
 from generation.models import Model, Run
 from generation.open_connections import OPEN
 from generation.regenerate import regenerate
+from generation.reserving import rate_headers
 from generation.run_response import (
     MAY_WAIT,
     AgainPlan,
@@ -50,11 +52,14 @@ from generation.run_response import (
     StreamPlan,
 )
 from generation.runs import LiveReply
-from generation.scheduler import scheduler_sync
+from generation.scheduler import Place, scheduler_sync
 from generation.send import send
 from generation.serializers import continue_request, regenerate_request, send_request
 from generation.stop import request_stop
 from generation.switching import switch
+from generation.usage import usage
+from quotas.limits import headers_of
+from quotas.plans import Terms
 
 
 def _body(request: Request) -> dict[str, Any]:
@@ -86,13 +91,26 @@ class RunBeginView(APIView):
     ) -> Response | GatewayResponse:
         if isinstance(exc, RunStopping) and self._may_wait():
             return AgainResponse(AgainPlan(exc.run, exc.pool))
-        return super().handle_exception(exc)
+        response = super().handle_exception(exc)
+        if isinstance(exc, RateLimited):
+            for name, value in self._limits_of(exc).items():
+                response.headers[name] = value
+        return response
+
+    def _limits_of(self, refusal: RateLimited) -> dict[str, str]:
+        if isinstance(refusal, AtLimit):
+            return headers_of(refusal.standing, refusal.model)
+        return rate_headers(signed_in_user(self.request), refusal.model)
 
     def _may_wait(self) -> bool:
         scope = getattr(self.request._request, "scope", {})
         return bool(scope.get(MAY_WAIT))
 
     def begun(self, request: Request, run: Run) -> Response | GatewayResponse:
+        if run.standing is not None:
+            limits = headers_of(run.standing, run.model_used)
+        else:  # of a known key: it was begun before
+            limits = rate_headers(signed_in_user(request), run.model_used)
         if accepts_event_stream(request):
             return RunStreamResponse(
                 StreamPlan(
@@ -101,9 +119,10 @@ class RunBeginView(APIView):
                     payloads.start_data(run),
                     run.pool_id,
                     live_credential(credential_of_view(request)),
+                    limits,
                 )
             )
-        return Response(payloads.run_payload(run), status=202)
+        return Response(payloads.run_payload(run), status=202, headers=limits)
 
 
 class SendView(RunBeginView):
@@ -247,14 +266,14 @@ class RunView(APIView):
     @openapi.run_schema
     def get(self, request: Request, run: str) -> Response:
         row = runs.access_run(signed_in_user(request), run)
-        return Response(payloads.run_payload(row, _position(row)))
+        return Response(payloads.run_payload(row, _place(row)))
 
 
-def _position(row: Run) -> int | None:
+def _place(row: Run) -> Place | None:
     if row.status != "queued":
         return None
     try:
-        return scheduler_sync().position(row.external_id, row.pool_id)
+        return scheduler_sync().places([(row.pool_id, row.external_id)])[0]
     except RedisError:
         return None  # the run is worth telling without it
 
@@ -273,17 +292,31 @@ class ModelsView(APIView):
 
     @openapi.models_schema
     def get(self, request: Request) -> Response:
-        models = models_for(signed_in_user(request))
-        return Response({"object": "list", "data": [_model(model) for model in models]})
+        offer = offer_for(signed_in_user(request))
+        default = offer.find(None)
+        models = [
+            _model(model, offer.terms, is_default=default is not None and default[0] is model)
+            for model in offer.shown
+        ]
+        return Response({"object": "list", "data": models})
 
 
-def _model(model: Model) -> dict[str, object]:
+class UsageView(APIView):
+    """`GET /v1/usage`: what I have used, and when it is back."""
+
+    @openapi.usage_schema
+    def get(self, request: Request) -> Response:
+        body, headers = usage(signed_in_user(request))
+        return Response(body, headers=headers)
+
+
+def _model(model: Model, terms: Terms, *, is_default: bool) -> dict[str, object]:
     return {
         "id": model.slug,
         "object": "model",
         "created": int(model.created.timestamp()),
         "owned_by": "organisation",
         "title": model.title,
-        "default": model.is_default,
-        "context_tokens": model.context_tokens,
+        "default": is_default,
+        "context_tokens": min(model.context_tokens, terms.context_tokens),
     }

@@ -37,7 +37,13 @@ class WorkerContext:
     `handover` is set before running orchestrations are cancelled with HANDOVER. `suspect` is called
     where the engine has failed a run: why, how long (s) it is to get none, and how long it may be
     silent. `last_model` is what it was asked for last. `heard_s` is when (the loop's clock) it
-    last gave a piece of any answer. `is_pressed`: runs wait, and no slot here is free.
+    last gave a piece of any answer. `is_pressed`: somebody waits whom a slot here could serve, and
+    none is free. `may_claim`: whether runs are begun here at all; not while the engine is sick, the
+    replica drains, or the worker ends.
+
+    `slots` may be used by all, `paid_burst` more by paid runs. `at_work` counts what was popped
+    here and has not ended; `popping` is held while the queue is asked for more, for two that asked
+    at once would each be told that there is room for one.
     """
 
     redis: Redis
@@ -52,9 +58,14 @@ class WorkerContext:
     running: dict[str, asyncio.Task[bool]] = field(default_factory=dict)
     handover: asyncio.Event = field(default_factory=asyncio.Event)
     suspect: Callable[[str, float, float], None] = lambda _why, _hold_s, _silence_s: None
+    may_claim: Callable[[], bool] = lambda: True
     last_model: str = ""
     heard_s: float = 0.0
     is_pressed: bool = False
+    slots: int = 1
+    paid_burst: int = 0
+    at_work: int = 0
+    popping: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def cancel(self, run: str, reason: Reason) -> bool:
         """Cancel a running orchestration; False where this worker has none of that run."""

@@ -6,9 +6,11 @@ steered by directives in the user's message (see generation/engines/simulated.py
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +31,7 @@ from psycopg import sql
 
 from chatproject.commands import gpu_worker_environment, gpu_worker_module, web_module
 from chatproject.embedded import processes
-from chatproject.embedded.ports import free_port
+from tests.ports import own_ports
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 60.0
@@ -45,6 +47,7 @@ from accounts import tokens
 from accounts.models import User
 from generation import reaper
 from generation.models import Pool
+from quotas.models import Plan, Subscription
 
 call_command("migrate", verbosity=0)
 call_command("migrate", "keystore", database="keys", verbosity=0)
@@ -53,8 +56,13 @@ with open(os.devnull, "w") as nowhere:
 Pool.objects.update(silence_s={SILENCE_S})
 reaper.sweep()  # as a worker does when it starts: builds the queue
 people = {{}}
+plan = Plan.objects.create(
+    slug="tests", title="Tests", is_paid=False, concurrent_runs=1000, context_tokens=32768,
+    answer_tokens=32000, at_limit="refuse", ttft_deadline_ms=600_000,
+)
 for name in ("ada", "bob"):
     user = User.objects.create_user(f"{{name}}@example.org", {PASSWORD!r}, name=name.title())
+    Subscription.objects.create(user=user, plan=plan)
     people[name] = {{"email": user.email, "token": tokens.create(user, "tests")[1]}}
 print(json.dumps(people))
 """
@@ -146,7 +154,7 @@ class Stack:
                 "KEYS_DATABASE_URL": _create_database(f"{name}_keys"),
                 "REDIS_URL": redis_url or _redis_database(redis_db),
                 "ENGINE_PROFILES": json.dumps({"sim": {**profile, "context_tokens": 32_768}}),
-                "STATIC_ROOT": str(ROOT / "var" / "test-static"),
+                "STATIC_ROOT": _static_root(),
                 "DATABASE_POOL_SIZE": "6",
                 "WORKER_GRACE_S": "5",
                 "PYTHONUNBUFFERED": "1",
@@ -203,7 +211,7 @@ class Stack:
         return done.stdout
 
     def start_web(self, port: int = 0, env: Mapping[str, str] | None = None) -> Process:
-        port = port or free_port()
+        port = port or own_ports()
         command = ["-m", *web_module("127.0.0.1", port)]
         web = self._spawn(f"web-{port}", command, {**self.env, **(env or {})}, port)
         self.webs.append(web)
@@ -313,6 +321,14 @@ class Stack:
         whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
         lines = whole.splitlines()
         return [entry for line in lines if (entry := json.loads(line))["run"] == run]
+
+
+@cache
+def _static_root() -> str:
+    """A directory of this test run: another one may be collecting, which takes files away."""
+    directory = tempfile.mkdtemp(prefix="hearth-static-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 @cache

@@ -23,7 +23,7 @@ from generation.gateway.lookup import GONE, Gatherer, run_ends, waiting_pools
 from generation.gateway.positions import queued_frame
 from generation.gateway.viewer import INBOX_LIMIT_BYTES, Viewer
 from generation.open_connections import OPEN, Why
-from generation.scheduler import Scheduler
+from generation.scheduler import Place, Scheduler
 from generation.token_log.commands import LogPage
 from generation.token_log.layer import TokenChannelLayer
 from generation.token_log.log import TokenLog
@@ -46,7 +46,7 @@ READS_AT_ONCE: Final = 32
 class Feed:
     """One watched run: who views it here, and when it was last heard of."""
 
-    __slots__ = ("heard_at_s", "pool", "position", "queued", "ready", "registered_at_s", "viewers")
+    __slots__ = ("heard_at_s", "place", "pool", "queued", "ready", "registered_at_s", "viewers")
 
     def __init__(self, pool: str, now_s: float) -> None:
         self.pool = pool
@@ -54,7 +54,7 @@ class Feed:
         self.heard_at_s = now_s
         self.registered_at_s = now_s
         self.queued = False
-        self.position: int | None = None
+        self.place: Place | None = None
         self.ready = asyncio.Event()
 
 
@@ -145,8 +145,8 @@ class Hub:
             raise
         if self.draining:
             viewer.close()
-        if feed.queued and feed.position is not None:
-            viewer.say(queued_frame(feed.position))  # the others were told when it last changed
+        if feed.queued and feed.place is not None:
+            viewer.say(queued_frame(feed.place))  # the others were told when it last changed
         return viewer
 
     async def _wait_registered(self, run: str, feed: Feed, *, first: bool) -> None:
@@ -288,16 +288,17 @@ class Hub:
     # --- the queue, made visible ------------------------------------------------------------------
 
     async def _tell_positions(self) -> None:
-        """One pipeline for all waiting runs; a viewer hears of a place only when it changes."""
+        """One pipeline for all waiting runs; a viewer hears of a place only when what it is told
+        changes."""
         waiting = [(feed.pool, run) for run, feed in self._feeds.items() if feed.queued]
         if not waiting:
             return
-        places = await self._scheduler.positions(waiting)
+        places = await self._scheduler.places(waiting)
         for (_, run), place in zip(waiting, places, strict=True):
             feed = self._feeds.get(run)
-            if feed is None or place is None or place == feed.position:
+            if feed is None or place is None or _says_the_same(place, feed.place):
                 continue
-            feed.position = place
+            feed.place = place
             for viewer in feed.viewers:
                 viewer.say(queued_frame(place))
         nowhere = [run for (_, run), place in zip(waiting, places, strict=True) if place is None]
@@ -310,10 +311,14 @@ class Hub:
         for run, pool in (await waiting_pools(runs)).items():
             feed = self._feeds.get(run)
             if feed is not None and feed.pool != pool:
-                feed.pool, feed.position = pool, None
+                feed.pool, feed.place = pool, None
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _says_the_same(place: Place, told: Place | None) -> bool:
+    return told is not None and (place.position, place.eta_s) == (told.position, told.eta_s)

@@ -56,7 +56,8 @@ async def write_stream(hub: Hub, plan: StreamPlan, receive: Receive, send: Send)
     try:
         async with ending.patience:
             start, after = opening(plan)
-            await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+            headers = [*STREAM_HEADERS, *_header_pairs(plan.headers)]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send(_body(retry_frame(RETRY_MS) + start))
             viewer = await hub.attach(plan.run, plan.pool, after)
             await _write_chunks(hub, viewer, ending, receive, send)
@@ -189,10 +190,14 @@ async def write_json(
         (b"content-type", b"application/json"),
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
-        *((name.lower().encode(), value.encode()) for name, value in (more or {}).items()),
+        *_header_pairs(more or {}),
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send(_body(encode_data(payload), more=False))
+
+
+def _header_pairs(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
 async def write_empty(send: Send, status: int) -> None:

@@ -35,7 +35,7 @@ class Prompt:
     `partial`: the beginning of the answer, to go on after; empty where the engine cannot do that.
     `tail`: the white space behind it, which the engine does not get (see seam.py).
     `spent_tokens`: what earlier owners of this run have written of it; counted as the answer's, not
-    the prompt's.
+    the prompt's. `prompt_tokens`: all the rest that the engine is given, as it was counted.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -43,6 +43,7 @@ class Prompt:
     partial: str = ""
     tail: str = ""
     spent_tokens: int = 0
+    prompt_tokens: int = 0
 
 
 async def build_prompt(
@@ -65,13 +66,14 @@ async def build_prompt(
     turns = _drop_hopeless(list(turns), context_tokens)
     while True:
         messages = _messages(turns)
-        room = context_tokens - await _count(claim, engine, messages, partial)
+        counted = await _count(claim, engine, messages, partial)
+        room, own = context_tokens - counted, max(0, counted - spent_tokens)
         if room >= answer_tokens:
-            return Prompt(messages, answer_tokens, partial, tail, spent_tokens)
+            return Prompt(messages, answer_tokens, partial, tail, spent_tokens, own)
         if len(turns) > 1:
             turns = without_oldest(turns)
         elif room >= min(MIN_ANSWER_TOKENS, answer_tokens):
-            return Prompt(messages, room, partial, tail, spent_tokens)
+            return Prompt(messages, room, partial, tail, spent_tokens, own)
         elif partial:
             raise AnswerFull  # it has filled the context
         else:

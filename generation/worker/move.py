@@ -1,8 +1,9 @@
 """Moves this worker's replica to the pool where an administrator wants it.
 
-The row says where: `wanted_pool`, or the pool of the worker's environment. The worker looks every
-LOOK_S. It claims no more, lets its answers end, stops an engine that it owns, starts that of the
-other pool, and announces itself there. Nothing is touched where that cannot even be tried.
+The row says where: `wanted_pool`, or the pool of the worker's environment; and whether it is to
+drain there. The worker looks every LOOK_S. To drain is to claim no more. To move, it lets its
+answers end too, stops an engine that it owns, starts that of the other pool, and announces itself
+there. Nothing is touched where that cannot even be tried.
 """
 
 from __future__ import annotations
@@ -53,14 +54,16 @@ class Order:
 
     pool: str
     profile: str | None
+    is_draining: bool = False
 
 
 def read_order(replica: str, home: str) -> Order:
     """What its row says; `home` where it says nothing."""
-    wanted = Replica.objects.filter(name=replica).values_list("wanted_pool", flat=True).first()
+    told = Replica.objects.filter(name=replica).values_list("wanted_pool", "is_draining").first()
+    wanted, is_draining = told or (None, False)
     slug = wanted or home
     profile = Pool.objects.filter(slug=slug).values_list("profile", flat=True).first()
-    return Order(slug, profile)
+    return Order(slug, profile, is_draining)
 
 
 def read_place(replica: str) -> Order | None:
@@ -118,14 +121,16 @@ class Mover:
         if self._service.is_closing():
             return
         order = await self._order()
+        await self._service.watch.drain(order.is_draining)
         if order.pool != self._context.pool:
             await self._try(order)
         else:
             self._service.watch.refused = ""
         if self._service.is_closing():
             return
-        # Again: what was said to a broker that was away may not have been heard.
-        self._queues.serve(self._context.pool)
+        # Again: what was said to a broker that was away may not have been heard. One that drains
+        # takes no tickets, or those of others would be lost on it.
+        self._queues.serve(None if order.is_draining else self._context.pool)
 
     async def _order(self) -> Order:
         return await in_database(read_order, self._context.replica, self._home)
@@ -181,6 +186,7 @@ class Mover:
         await service.end_guard()
         context.pool, context.profile, context.engine = pool, profile, engine
         service.watch.arrive(engine, pool, left)
+        await service.sweep.leave(left)
         if profile.serve is not None and not service.is_closing():
             self._start_guard(profile)
         await old_engine.aclose()

@@ -17,6 +17,10 @@ from celery.concurrency.base import apply_target
 _here = threading.local()
 
 
+def _look_again() -> None:
+    """Nothing by itself: a loop that was woken asks whether a message may be taken."""
+
+
 class Job(thread.ApplyResult):  # type: ignore[name-defined,misc]  # the stubs lack it
     """One task in a thread. `terminate` calls what the task gave to `on_terminate`."""
 
@@ -58,7 +62,11 @@ def on_terminate(callback: Callable[[], None]) -> None:
 
 
 class TaskPool(thread.TaskPool):
-    """Celery's threads pool with jobs that can be terminated."""
+    """Celery's threads pool with jobs that can be terminated, and whose ends are heard at once.
+
+    Celery takes no message while every thread is busy, and looks whether one is free when something
+    happens on its connections, else once a second: slots would stand idle for so long.
+    """
 
     executor: ThreadPoolExecutor
 
@@ -66,6 +74,16 @@ class TaskPool(thread.TaskPool):
         super().__init__(*args, **kwargs)
         # Requests hold their job only weakly: without this, terminate would find nothing.
         self._jobs: set[Job] = set()
+        self._hub: Any = None
+
+    def register_with_event_loop(self, hub: Any) -> None:
+        """Celery's loop, which begins after this."""
+        self._hub = hub
+
+    def _ended(self, job: Job) -> None:
+        self._jobs.discard(job)
+        if self._hub is not None:
+            self._hub.call_soon(_look_again)
 
     def on_apply(  # type: ignore[override]  # the stubs' base takes anything
         self,
@@ -89,7 +107,7 @@ class TaskPool(thread.TaskPool):
         job.start(future)
         self._jobs.add(job)
         # Called at once where it has ended already, and for one that is cancelled before it begins.
-        future.add_done_callback(lambda _future: self._jobs.discard(job))
+        future.add_done_callback(lambda _future: self._ended(job))
         return job
 
     def terminate_job(self, pid: int, signal: int | None = None) -> None:

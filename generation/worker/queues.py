@@ -1,4 +1,5 @@
-"""Which Celery queues this worker takes tickets from: its pool's, changed while it runs."""
+"""Which Celery queues this worker takes tickets from: its pool's, and its own in that pool; changed
+while it runs."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ class TicketQueues:
     told by Celery's own thread, for its consumer is no other thread's business.
     """
 
-    def __init__(self, worker: Any) -> None:
+    def __init__(self, worker: Any, replica: str) -> None:
         self._worker = worker
+        self._replica = replica
         self._pool: str | None = None
 
     def serve(self, pool: str | None) -> None:
@@ -30,17 +32,20 @@ class TicketQueues:
     def _select(self) -> None:
         queues = self._worker.app.amqp.queues
         queues.deselect(self._others(queues.consume_from))
-        if self._pool is not None and self._name not in queues.consume_from:
-            # The queue itself: by its name Celery would make one that acknowledges.
-            queues.select_add(queues[self._name])
+        for name in self._wanted():
+            if name not in queues.consume_from:
+                # The queue itself: by its name Celery would make one that acknowledges.
+                queues.select_add(queues[name])
 
-    @property
-    def _name(self) -> str:
-        return queue_name(self._pool or "")
+    def _wanted(self) -> list[str]:
+        if self._pool is None:
+            return []
+        # Kombu takes from them in turns, whatever their order.
+        return [queue_name(self._pool, self._replica), queue_name(self._pool)]
 
     def _others(self, names: Any) -> list[str]:
-        wanted = self._name if self._pool is not None else ""
-        return [name for name in list(names) if name.startswith(PREFIX) and name != wanted]
+        wanted = self._wanted()
+        return [name for name in list(names) if name.startswith(PREFIX) and name not in wanted]
 
     def _apply(self, consumer: Any) -> None:
         tickets = consumer.task_consumer
@@ -48,6 +53,8 @@ class TicketQueues:
             return  # no connection: the next one takes what is selected
         for name in self._others([queue.name for queue in tickets.queues]):
             tickets.cancel_by_queue(name)
-        if self._pool is not None and not tickets.consuming_from(self._name):
-            tickets.add_queue(consumer.app.amqp.queues[self._name])
+        missing = [name for name in self._wanted() if not tickets.consuming_from(name)]
+        for name in missing:
+            tickets.add_queue(consumer.app.amqp.queues[name])
+        if missing:
             tickets.consume()

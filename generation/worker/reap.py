@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from functools import partial
 from typing import Final
 
 from accounts.aio import in_database
@@ -20,7 +21,7 @@ async def reap_forever() -> None:
     """Sweep at once, so that a new deployment has its queues, then every REAP_S."""
     while True:
         try:
-            await in_database(reaper.sweep)
+            await in_database(partial(reaper.sweep, in_turn=True))
         except AWAY as error:
             logger.warning(
                 "A sweep failed: %s", type(error).__name__, extra={"action": "reap_failed"}

@@ -39,7 +39,16 @@ TRUST_AGAIN_S: Final = 300.0
 
 PROBE: Final = ChatMessage("user", "Hi")
 
-TOLD: Final = ("pool_id", "slots", "healthy", "detail", "running", "heartbeat", "last_healthy")
+TOLD: Final = (
+    "pool_id",
+    "slots",
+    "paid_burst",
+    "healthy",
+    "detail",
+    "running",
+    "heartbeat",
+    "last_healthy",
+)
 """What a worker writes of its row; `wanted_pool` is the administrators'."""
 
 
@@ -87,17 +96,17 @@ def announce(replica: Replica, started: datetime | None) -> datetime:
 class ReplicaWatch:
     """Asks the engine for its health and keeps the replica's row fresh.
 
-    `healthy` is set while the engine can serve and the replica is not about to leave its pool.
+    `healthy` is set while the engine can serve and the replica neither drains nor is about to leave
+    its pool.
     `refused` is why it does not go where it is wanted.
     """
 
-    def __init__(self, context: WorkerContext, slots: int) -> None:
+    def __init__(self, context: WorkerContext) -> None:
         self.healthy = asyncio.Event()
         self._context = context
         self._engine = context.engine
         self._pool = context.pool
         self._replica = context.replica
-        self._slots = slots
         self._suspicion: Suspicion | None = None
         self._probing: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
@@ -106,6 +115,7 @@ class ReplicaWatch:
         self._health = Health(ok=False, detail="starting")
         self.refused = ""
         self._leaving = ""  # what is said instead of the engine's health
+        self._is_draining = False
         self._left = ""  # the pool it came from, until the engine of this one is well
         self._written_s = float("-inf")
         self._in_turn = asyncio.Lock()
@@ -165,6 +175,9 @@ class ReplicaWatch:
         """The engine's health as the row tells it: what is said of a move stands before it."""
         if self._leaving:
             return Health(ok=False, detail=self._leaving)
+        if self._is_draining:
+            detail = "draining: no new answers" if self._context.running else "drained"
+            return Health(ok=False, detail=detail)
         if health.ok:
             self._left = ""
         hint = self._left and f"moved from {self._left}: move it back if it does not start"
@@ -176,6 +189,16 @@ class ReplicaWatch:
         self._leaving = detail
         self._last_healthy = None  # its runs need not wait for it
         self.healthy.clear()
+
+    async def drain(self, is_draining: bool) -> None:
+        """Begin no run from now on, whatever the engine says; False: as the engine says."""
+        if is_draining == self._is_draining:
+            return
+        self._is_draining = is_draining
+        if is_draining:
+            self._last_healthy = None  # what is queued need not wait for it
+            self.healthy.clear()
+        await self.look()
 
     def stay(self) -> None:
         """It does not leave after all."""
@@ -261,7 +284,8 @@ class ReplicaWatch:
         return Replica(
             name=self._replica,
             pool_id=self._pool,
-            slots=self._slots,
+            slots=self._context.slots,
+            paid_burst=self._context.paid_burst,
             healthy=health.ok,
             detail=_told(health)[:200].replace("\0", ""),
             running=len(self._context.running),

@@ -17,6 +17,7 @@ from generation.engines import EngineProfile, build_engine
 from generation.scheduler import scheduler_async
 from generation.token_log import TokenLog, async_client
 from generation.token_log.flusher import Flusher
+from generation.worker.borrowing import BorrowingWatch
 from generation.worker.control import on_control
 from generation.worker.engine_process import EngineGuard
 from generation.worker.move import Mover, NoQueues, Queues
@@ -45,18 +46,18 @@ WorkOne = Callable[[WorkerContext], Awaitable[bool]]
 class Service:
     """One replica's orchestrations. All methods belong to the loop, but for `stop_claiming`."""
 
-    def __init__(self, context: WorkerContext, slots: int, work_one: WorkOne) -> None:
+    def __init__(self, context: WorkerContext, work_one: WorkOne) -> None:
         self.context = context
-        self._slots = slots
         self._work_one = work_one
         self._closing = False
         self._at_work: set[asyncio.Task[bool]] = set()
         self._told_s: dict[asyncio.Task[bool], float] = {}  # when cancelled with HANDOVER
         self._side_tasks: list[asyncio.Task[None]] = []
         self._guard: tuple[EngineGuard, asyncio.Task[None]] | None = None
-        self.watch = ReplicaWatch(context, slots)
+        self.watch = ReplicaWatch(context)
         context.suspect = self.watch.suspect
-        self.sweep = TicketSweep(context, self.count_idle, self.is_full)
+        context.may_claim = self.may_claim
+        self.sweep = TicketSweep(context, self)
 
     # --- slots ------------------------------------------------------------------------------------
 
@@ -65,7 +66,7 @@ class Service:
 
         An orchestration gets a task of its own, so that a cancellation means this run alone.
         """
-        if not await self._may_claim():
+        if not await self._wait_for_health():
             return False
         task = asyncio.ensure_future(self._work_one(self.context))
         self._at_work.add(task)
@@ -74,7 +75,7 @@ class Service:
         await asyncio.wait([task])
         return False if task.cancelled() else task.result()
 
-    async def _may_claim(self) -> bool:
+    async def _wait_for_health(self) -> bool:
         if not self.watch.healthy.is_set() and not self._closing:
             try:
                 async with asyncio.timeout(HEALTH_WAIT_S):
@@ -88,15 +89,23 @@ class Service:
         self._told_s.pop(task, None)
         self.sweep.slot_freed()
 
+    def may_claim(self) -> bool:
+        """Whether a run may be begun here: not while the engine is sick or the worker ends."""
+        return not self._closing and self.watch.healthy.is_set()
+
     def count_idle(self) -> int:
         """Slots that could begin a run now; none while the engine is sick or the worker ends."""
-        if self._closing or not self.watch.healthy.is_set():
-            return 0
-        return max(0, self._slots - len(self._at_work))
+        return max(0, self.context.slots - len(self._at_work)) if self.may_claim() else 0
+
+    def count_idle_burst(self) -> int:
+        """Places beyond the slots that could begin a paid run now."""
+        slots, at_work = self.context.slots, len(self._at_work)
+        beyond = slots + self.context.paid_burst - max(slots, at_work)
+        return max(0, beyond) if self.may_claim() else 0
 
     def is_full(self) -> bool:
         """Whether every slot is at work."""
-        return len(self._at_work) >= self._slots
+        return len(self._at_work) >= self.context.slots
 
     # --- moving to another pool -------------------------------------------------------------------
 
@@ -205,6 +214,11 @@ class Service:
             task.cancel(HANDOVER)
         loop.call_later(HANDOVER_POLL_S, self.hand_over, task)
 
+    async def sign_off(self) -> None:
+        """Tell everybody that the replica is there no more."""
+        await self.sweep.leave(self.context.pool)
+        await self.watch.sign_off("stopped")
+
     async def end_side_tasks(self) -> None:
         rest = set(self._side_tasks)
         while rest:
@@ -255,6 +269,7 @@ class Running:
         slots: int,
         work_one: WorkOne,
         on_failure: Callable[[], None],
+        paid_burst: int = 0,
         home: str = "",
         queues: Queues | None = None,
     ) -> Running:
@@ -266,7 +281,8 @@ class Running:
         """
         async with AsyncExitStack() as stack:
             context = _context(stack, pool=pool, replica=replica, profile=profile)
-            service = Service(context, slots, work_one)
+            context.slots, context.paid_burst = slots, paid_burst
+            service = Service(context, work_one)
             place = (home or pool, queues or NoQueues())
             await _start(stack, service, on_failure, place)
             return cls(service, stack.pop_all())
@@ -313,7 +329,7 @@ async def _start(
     subscriber = await layer.subscribe_raw(context.channel, partial(on_control, context))
     stack.push_async_callback(subscriber.aclose)
     stack.callback(service.leave_engine)
-    stack.push_async_callback(service.watch.sign_off, "stopped")
+    stack.push_async_callback(service.sign_off)
     stack.push_async_callback(service.end_side_tasks)
     failing = partial(_watch_over, on_failure)
 
@@ -326,6 +342,7 @@ async def _start(
         "replica watch": service.watch.run(),
         "ticket sweep": service.sweep.run(),
         "reaper": reap_forever(),
+        "borrowing watch": BorrowingWatch(context, service, service.sweep).run(),
         "mover": Mover(service, home, queues, start_guard).run(),
     }
     if context.profile.serve is not None:

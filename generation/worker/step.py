@@ -50,11 +50,16 @@ class GpuStep(bootsteps.StartStopStep):
                 "A GPU worker needs the cancellable pool: set CELERY_CUSTOM_WORKER_POOL="
                 "generation.worker.pool:TaskPool and start it with -P custom."
             )
+        if not 0 <= settings.GPU_PAID_BURST < worker.concurrency:
+            raise ImproperlyConfigured(
+                "GPU_PAID_BURST must leave one slot for all: the worker's concurrency (-c) is its "
+                f"slots and its burst, {worker.concurrency} in all."
+            )
 
     def start(self, worker: Any) -> None:
         keys.check_at_start()  # a worker that cannot store an answer must not begin one
         pool, profile = _place()
-        queues = TicketQueues(worker)
+        queues = TicketQueues(worker, replica_name())
         queues.serve(pool)
         self._thread = LoopThread()
         self._thread.start()
@@ -65,7 +70,8 @@ class GpuStep(bootsteps.StartStopStep):
                 queues=queues,
                 replica=replica_name(),
                 profile=profile,
-                slots=worker.concurrency,
+                slots=worker.concurrency - settings.GPU_PAID_BURST,
+                paid_burst=settings.GPU_PAID_BURST,
                 work_one=work_one,
                 on_failure=_end_worker,
             )
@@ -78,7 +84,7 @@ class GpuStep(bootsteps.StartStopStep):
             "Replica %s serves pool %s",
             replica_name(),
             pool,
-            extra={"action": "worker_ready", "slots": worker.concurrency},
+            extra={"action": "worker_ready", "threads": worker.concurrency},
         )
 
     def close(self, worker: Any) -> None:

@@ -1,15 +1,16 @@
-"""Publishes tickets where some were lost: the queue says who waits, not the broker."""
+"""Announces the replica, and publishes tickets where some were lost: the queue says who waits, not
+the broker."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from typing import Final, Protocol
 
 from redis.exceptions import RedisError
 
-from generation.scheduler import publish_ticket
+from generation.scheduler import drop_tickets, publish_ticket
 from generation.worker_context import WorkerContext
 
 logger = logging.getLogger(__name__)
@@ -21,22 +22,37 @@ REFILL_S: Final = 0.05
 long has none to come, though runs may wait: the sweep looks at once, not after up to a second."""
 
 
+class Slots(Protocol):
+    """What the sweep must know of the replica; the service tells it."""
+
+    def may_claim(self) -> bool:
+        """Whether the replica begins runs at all."""
+        ...
+
+    def count_idle(self) -> int:
+        """Slots that could begin a run now."""
+        ...
+
+    def count_idle_burst(self) -> int:
+        """Places of the paid burst that could."""
+        ...
+
+    def is_full(self) -> bool:
+        """Whether every slot is at work."""
+        ...
+
+
 class TicketSweep:
-    """While runs wait and slots are idle, there is a ticket for each.
+    """While runs wait and slots are idle, there is a ticket for each, in this replica's own queue.
 
     Every ticket stands for one claim: a slot that would claim again by itself would leave a ticket
     behind for each run, and a busy evening would fill the broker with them.
     """
 
-    def __init__(
-        self,
-        context: WorkerContext,
-        count_idle: Callable[[], int],
-        is_full: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, context: WorkerContext, slots: Slots) -> None:
         self._context = context
-        self._count_idle = count_idle
-        self._is_full = is_full
+        self._slots = slots
+        self.spare = 0  # idle slots that nobody of this pool waits for, at the last look
         self._slot_freed = asyncio.Event()
 
     def slot_freed(self) -> None:
@@ -50,21 +66,38 @@ class TicketSweep:
 
     async def look(self) -> int:
         """Compare once; returns how many tickets were published."""
-        pool = self._context.pool
+        context = self._context
+        pool, replica = context.pool, context.replica
+        may_claim = self._slots.may_claim()
         try:
-            depth = await self._context.scheduler.depth(pool)
+            beat = await context.scheduler.beat(
+                pool,
+                replica,
+                at_work=context.at_work,
+                slots=context.slots if may_claim else 0,
+                paid_burst=context.paid_burst if may_claim else 0,
+            )
         except RedisError as error:
             logger.warning(
                 "The queue could not be read: %s",
                 type(error).__name__,
                 extra={"action": "sweep_failed", "pool": pool},
             )
-            self._context.is_pressed = False  # nobody knows
+            context.is_pressed, self.spare = False, 0  # nobody knows
             return 0
-        idle = self._count_idle()
-        self._context.is_pressed = depth > 0 and self._is_full()
-        missing = min(idle, depth)
-        return await asyncio.to_thread(_publish, pool, missing) if missing > 0 else 0
+        context.is_pressed = beat.ready > 0 and self._slots.is_full()
+        for name in beat.lost:
+            await asyncio.to_thread(drop_tickets, pool, name)
+        self.spare = self._slots.count_idle() if beat.built and beat.waiting == 0 else 0
+        missing = min(self._slots.count_idle(), beat.waiting)
+        missing += min(self._slots.count_idle_burst(), max(0, beat.paid - missing))
+        return await asyncio.to_thread(_publish, pool, replica, missing) if missing > 0 else 0
+
+    async def leave(self, pool: str) -> None:
+        """The replica serves this pool no more: nobody shall wait for it, or send it tickets."""
+        with suppress(RedisError):  # it is forgotten after some seconds
+            await self._context.scheduler.leave(pool, self._context.replica)
+        await asyncio.to_thread(drop_tickets, pool, self._context.replica)
 
     async def _pause(self) -> None:
         try:
@@ -76,8 +109,8 @@ class TicketSweep:
         await asyncio.sleep(REFILL_S)
 
 
-def _publish(pool: str, count: int) -> int:
+def _publish(pool: str, replica: str, count: int) -> int:
     published = 0
-    while published < count and publish_ticket(pool):
+    while published < count and publish_ticket(pool, replica):
         published += 1
     return published

@@ -17,7 +17,8 @@ from accounts.models import User
 from quotas.models import Plan, Subscription
 
 plan, _ = Plan.objects.get_or_create(slug="paid", defaults={"title": "Paid", "is_paid": True})
-Subscription.objects.get_or_create(user=User.objects.get(name="Bob"), defaults={"plan": plan})
+bob = User.objects.get(name="Bob")
+Subscription.objects.update_or_create(user=bob, defaults={"plan": plan})
 """
 ENDLESS = directive(tokens=10_000, tokens_per_s=40)
 

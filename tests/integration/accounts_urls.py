@@ -71,6 +71,7 @@ def broken_page(request: HttpRequest) -> HttpResponse:
 urlpatterns: list[Any] = [
     path("", home),
     path("broken", broken_page),
+    path("admin/queues/", include("generation.queue_urls")),  # the admin's navigation names it
     path("admin/", admin.site.urls),
     path("accounts/", include("accounts.urls")),
     path("v1/", include("accounts.api_urls")),

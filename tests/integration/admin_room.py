@@ -163,6 +163,7 @@ ADD: dict[str, Callable[[], dict[str, Any]]] = {
         "region": "eu",
         "profile": "sim",
         "silence_s": "30",
+        "round_trip_ms": "0",
     },
     "quotas.plan": lambda: {"slug": "new", **_PLAN, **_inline({"model": "m", "messages": "3"})},
     "quotas.subscription": lambda: {
@@ -187,6 +188,7 @@ CHANGE: dict[str, Callable[[Any], dict[str, Any]]] = {
         "region": "eu",
         "profile": "sim",
         "silence_s": "12",
+        "round_trip_ms": "80",
     },
     "quotas.plan": _change_plan,
     "quotas.subscription": lambda row: {"user": str(row.user_id), "plan": make_plan().pk},

@@ -69,6 +69,7 @@ OWN: list[Row] = [
     ("POST", "/v1/conversations", {}),
     ("POST", "/v1/conversations/new/messages", {"content": "x"}),
     ("GET", "/v1/models", None),
+    ("GET", "/v1/usage", None),
 ]
 OF_SESSIONS: list[Row] = [
     ("GET", "/v1/tokens", None),

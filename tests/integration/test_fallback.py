@@ -6,10 +6,8 @@ tests/integration/test_fallback_process.py has it on real workers.
 from __future__ import annotations
 
 import asyncio
-import threading
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import connection, connections, transaction
+from django.db import transaction
 from django.utils import timezone
 from redis import Redis
 
@@ -26,7 +24,7 @@ from accounts.ids import external_id
 from accounts.models import User
 from conversations.content import text_content
 from generation import fallback, reaper, runs
-from generation.catalogue import Choice, choose, route
+from generation.catalogue import Choice, choose, offer_for, route
 from generation.gateway.lookup import waiting_pools
 from generation.gateway.viewer import end_frames
 from generation.launch import launch
@@ -37,6 +35,7 @@ from generation.scheduler import scheduler_sync
 from generation.send import ACTIVE_LEAF, SendRequest, send
 from generation.stopping import stop_run
 from quotas.models import UsageEntry
+from tests.integration.second_step import Second, second_fixture  # noqa: F401  # fixtures
 from tests.people import make_person
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -146,12 +145,14 @@ def test_a_replica_that_is_being_replaced_is_waited_for(owner: User) -> None:
     run = waiting(owner)
     assert fallback.move_stranded_runs() == 0
     Pool.objects.create(slug="also", model_id="big", profile="sim")
-    assert choose(owner, "big").pool.slug == "big", "not another place where nobody is either"
+    assert choose(offer_for(owner), "big").pool.slug == "big", (
+        "not another place where nobody is either"
+    )
     alive("also")
-    assert choose(owner, "big").pool.slug == "also"
+    assert choose(offer_for(owner), "big").pool.slug == "also"
     Replica.objects.filter(pool="also").delete()
     alive("big", healthy=False, last_healthy=timezone.now() - LONG_AGO)
-    assert choose(owner, "big").pool.slug == "small"
+    assert choose(offer_for(owner), "big").pool.slug == "small"
     assert fallback.move_stranded_runs() == 1
     run.refresh_from_db()
     assert run.pool_id == "small"
@@ -184,8 +185,8 @@ def test_there_are_no_chains(owner: User) -> None:
     Pool.objects.create(slug="third", model=third, profile="sim")
     Model.objects.filter(slug="small").update(fallback="third")
     alive("third")
-    assert choose(owner, "big").pool.slug == "big"
-    assert choose(owner, "small").pool.slug == "third"
+    assert choose(offer_for(owner), "big").pool.slug == "big"
+    assert choose(offer_for(owner), "small").pool.slug == "third"
     Model.objects.filter(slug="small").update(fallback="big")
     assert route(Model.objects.get(slug="small")).pool.slug == "small"
 
@@ -249,10 +250,10 @@ def test_one_that_cannot_be_moved_stops_neither_the_others_nor_the_sweep(
     Run.objects.filter(id=other.id).update(model_asked="third", pool="third")
     alive("small")
 
-    def failing_route(model: Model) -> Choice:
+    def failing_route(model: Model, *rest: Any) -> Choice:
         if model.slug == "third":
             raise Model.DoesNotExist
-        return route(model)
+        return route(model, *rest)
 
     def failing_launch(run: Run) -> None:
         if run.id == first.id:
@@ -345,50 +346,6 @@ def test_its_end_tells_the_notice_where_the_log_is_gone(owner: User) -> None:
 
 
 # --- two at once, in a forced order ---------------------------------------------------------------
-
-
-class Second:
-    """A step in another thread and connection, begun while the first holds the row."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1)
-        self._began = threading.Event()
-        self._pid = 0
-
-    def start(self, step: Callable[[], Any]) -> Future[Any]:
-        future = self._pool.submit(self._run, step)
-        assert self._began.wait(30)
-        return future
-
-    def _run(self, step: Callable[[], Any]) -> Any:
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_backend_pid()")
-                self._pid = cursor.fetchone()[0]
-            self._began.set()
-            return step()
-        finally:
-            connections.close_all()
-
-    def wait_blocked(self) -> None:
-        """Until it waits for the first one's lock: from here on the order is decided."""
-        deadline = timezone.now() + timedelta(seconds=30)
-        while timezone.now() < deadline:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_blocking_pids(%s)", [self._pid])
-                if cursor.fetchone()[0]:
-                    return
-        raise AssertionError("the second step never met the first")
-
-    def close(self) -> None:
-        self._pool.shutdown()
-
-
-@pytest.fixture
-def second() -> Iterator[Second]:
-    made = Second()
-    yield made
-    made.close()
 
 
 def _row(run_id: uuid.UUID) -> Run:

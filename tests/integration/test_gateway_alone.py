@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 from django.conf import settings
 from django.db import OperationalError
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.urls import path
 from django.utils import translation
 
@@ -325,7 +325,14 @@ def _slow(request: HttpRequest) -> HttpResponse:
     return HttpResponse()
 
 
+def _busy(request: HttpRequest) -> HttpResponse:
+    _served.append("busy")
+    error = {"code": "busy", "message": "Later.", "param": None, "retry_after_s": 9}
+    return JsonResponse({"error": error}, status=429, headers={"Retry-After": "9"})
+
+
 urlpatterns = [
+    path("v1/busy", _busy),
     path("thread", _whose_thread),
     path("streams", _streams),
     path("slow", _slow),
@@ -333,7 +340,11 @@ urlpatterns = [
 
 
 async def _asked(
-    asked: handler.GatewayHandler, path: str, query: str = "", left: asyncio.Event | None = None
+    asked: handler.GatewayHandler,
+    path: str,
+    query: str = "",
+    left: asyncio.Event | None = None,
+    method: str = "GET",
 ) -> list[Any]:
     """What was sent to a client that leaves when `left` is set."""
     said: list[Any] = []
@@ -350,7 +361,7 @@ async def _asked(
 
     scope = {
         "type": "http",
-        "method": "GET",
+        "method": method,
         "path": path,
         "query_string": query.encode(),
         "headers": [(b"host", b"testserver")],
@@ -370,6 +381,23 @@ async def test_threads_are_used_again_and_nothing_is_left_in_them(settings: Any)
 
 
 @pytest.mark.urls(__name__)
+async def test_a_storm_of_retries_takes_one_thread_once(settings: Any) -> None:
+    """Whoever was told to wait and asks again at once never comes to Django: nobody whose turn it
+    is stands behind them in the line for a thread."""
+    settings.WEB_THREADS, settings.MIDDLEWARE = 1, []
+    _served.clear()
+    asked = handler.GatewayHandler()
+    first = await _asked(asked, "/v1/busy", method="POST")
+    again = await asyncio.gather(*(_asked(asked, "/v1/busy", method="POST") for _ in range(1_000)))
+    assert _served == ["busy"]
+    for start, body in [first, *again]:
+        assert start["status"] == 429
+        told = {name.lower(): value for name, value in start["headers"]}
+        assert 1 <= int(told[b"retry-after"]) <= 9
+        assert json.loads(body["body"])["error"]["code"] == "busy"
+
+
+@pytest.mark.urls(__name__)
 async def test_a_view_cannot_stream(settings: Any) -> None:
     """It would hold up every stream of the process; what streams is a run."""
     settings.MIDDLEWARE = []
@@ -380,6 +408,7 @@ async def test_a_view_cannot_stream(settings: Any) -> None:
 @pytest.mark.urls(__name__)
 async def test_who_leaves_in_line_takes_no_thread_and_who_has_one_keeps_it(settings: Any) -> None:
     settings.WEB_THREADS, settings.MIDDLEWARE = 1, []
+    _served.clear()
     asked, gone = handler.GatewayHandler(), asyncio.Event()
     first = asyncio.create_task(_asked(asked, "/slow", "who=first", gone))
     assert await asyncio.to_thread(_begun.wait, 30)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 import pytest
@@ -19,71 +18,37 @@ from redis import Redis
 
 from accounts.ids import external_id
 from accounts.models import User
-from conversations import services
-from conversations.content import plain_text, text_content
+from conversations.content import plain_text
 from conversations.models import Conversation, Message
 from conversations.sealed import open_parts
 from generation import checkpoints, deletion, orphans, reaper, runs
 from generation.checkpoints import Written
 from generation.events import Event, encode_data
-from generation.models import Model, Pool, Replica, Run, RunCheckpoint
+from generation.models import Replica, Run, RunCheckpoint
 from generation.payloads import start_data
 from generation.redis_clients import pause_reaping, reaping_paused, token_log
 from generation.run_state import EPOCHS_MAX
 from generation.scheduler import scheduler_sync
 from generation.token_log import Batch
 from quotas.models import UsageEntry
-from tests.people import make_person
+from tests.integration.reaper_room import (  # noqa: F401  # fixtures
+    POOL,
+    make_run,
+    owner_fixture,
+    pool_fixture,
+)
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("pool")]
 
-POOL = "reaped"
 AGO = timedelta(minutes=1)
 LAST = EPOCHS_MAX * 1_000_000
 """Where the seqs begin of whoever takes over from the last owner."""
 
 
 @pytest.fixture(autouse=True)
-def pool() -> Iterator[Pool]:
-    with Redis.from_url(settings.REDIS_URL) as client:
-        client.flushdb()
-        model = Model.objects.create(slug="m", title="M", is_default=True)
-        made = Pool.objects.create(slug=POOL, model=model, profile="sim")
-        assert scheduler_sync().rebuild(POOL, list)
-        yield made
-        client.flushdb()
-
-
-@pytest.fixture(autouse=True)
 def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the pause between the two looks; test_a_lease_that_comes_back has it."""
     monkeypatch.setattr(reaper, "CONFIRM_S", 0)
-
-
-@pytest.fixture
-def owner() -> User:
-    return make_person().user
-
-
-def _run(owner: User, *, status: str = "running", age_s: float = 60, **fields: Any) -> Run:
-    """A running one has its last owner, or that of `epoch`."""
-    conversation = services.create_conversation(owner)
-    message = services.add_user_message(conversation, None, text_content("Hello"))
-    services.set_active_leaf(conversation.id, message.id)
-    then = timezone.now() - timedelta(seconds=age_s)
-    return Run.objects.create(
-        owner=owner,
-        conversation=conversation,
-        parent=message,
-        model_asked="m",
-        model_used="m",
-        pool_id=POOL,
-        status=status,
-        epoch=fields.pop("epoch", EPOCHS_MAX) if status == "running" else 0,
-        claimed_at=then if status == "running" else None,
-        queued_at=then,
-        **fields,
-    )
 
 
 def _log(run: Run, texts: Sequence[str], *, leased: bool = False) -> None:
@@ -113,7 +78,7 @@ def _names(run: Run, after: int = 0) -> list[tuple[int, str]]:
 
 
 def test_a_dead_owner(owner: User) -> None:
-    run = _run(owner)
+    run = make_run(owner)
     _log(run, ["one ", "two"])
     assert reaper.mend_dead_runs() == 1
     run.refresh_from_db()
@@ -128,7 +93,7 @@ def test_a_dead_owner(owner: User) -> None:
 
 
 def test_another_goes_on_with_a_run_that_has_lost_its_owner(owner: User) -> None:
-    first, second = _run(owner, epoch=1), _run(owner, epoch=2)
+    first, second = make_run(owner, epoch=1), make_run(owner, epoch=2)
     for run in (first, second):
         _log(run, ["one ", "two"])
     assert reaper.mend_dead_runs() == 2
@@ -145,7 +110,7 @@ def test_another_goes_on_with_a_run_that_has_lost_its_owner(owner: User) -> None
 
 
 def test_one_that_was_stopped_meanwhile_ends(owner: User) -> None:
-    run = _run(owner, epoch=1, stop_requested_at=timezone.now())
+    run = make_run(owner, epoch=1, stop_requested_at=timezone.now())
     _log(run, ["kept"])
     assert reaper.mend_dead_runs() == 1
     run.refresh_from_db()
@@ -175,7 +140,7 @@ def test_nobody_waits_for_ever(
 ) -> None:
     if announced:
         Replica.objects.create(name="loading", pool_id=POOL, healthy=False)
-    run = _run(owner, epoch=1)
+    run = make_run(owner, epoch=1)
     _orphaned(run, waited)
     assert reaper.mend_dead_runs() == 1
     run.refresh_from_db()
@@ -185,7 +150,7 @@ def test_nobody_waits_for_ever(
 
 @pytest.mark.parametrize("known", [True, False], ids=["kept", "never kept"])
 def test_owner_and_log_are_lost_and_a_text_was_kept(owner: User, known: bool) -> None:
-    run = _run(owner, epoch=1)
+    run = make_run(owner, epoch=1)
     if known:
         assert _keep(run, "the best there is", epoch=1, seq=9)
     assert reaper.mend_dead_runs() == 1
@@ -198,7 +163,7 @@ def test_owner_and_log_are_lost_and_a_text_was_kept(owner: User, known: bool) ->
 
 def test_the_log_is_lost_after_its_owner_had_let_go(owner: User) -> None:
     """All of the text is kept: another goes on."""
-    run = _run(owner, epoch=1)
+    run = make_run(owner, epoch=1)
     assert _keep(run, "one two", epoch=1, seq=9, is_whole=True)
     assert reaper.mend_dead_runs() == 1
     assert reaper.mend_dead_runs() == 0, "it waits"
@@ -214,7 +179,7 @@ def test_the_log_is_lost_after_its_owner_had_let_go(owner: User) -> None:
 
 
 def test_nobody_waits_for_ever_for_a_run_without_log(owner: User) -> None:
-    run = _run(owner, epoch=1, age_s=3600)
+    run = make_run(owner, epoch=1, age_s=3600)
     assert _keep(run, "one two", epoch=1, seq=9, is_whole=True)
     RunCheckpoint.objects.update(saved=timezone.now() - timedelta(minutes=59))
     assert reaper.mend_dead_runs() == 1
@@ -230,7 +195,7 @@ def _claimed_just_now(run: Run) -> None:
     "how", ["leased", "claimed by one who has not opened yet", "no log", "ended", "elsewhere"]
 )
 def test_what_is_not_to_be_taken(owner: User, how: str) -> None:
-    run = _run(owner, epoch=1)
+    run = make_run(owner, epoch=1)
     if how != "no log":
         _log(run, ["one"], leased=how == "leased")
     if how.startswith("claimed"):
@@ -243,7 +208,7 @@ def test_what_is_not_to_be_taken(owner: User, how: str) -> None:
 
 
 def test_an_owner_that_died_before_it_opened_its_log(owner: User) -> None:
-    run = _run(owner, epoch=1)
+    run = make_run(owner, epoch=1)
     _log(run, ["one"])
     assert runs.take_over(run.id, 1, "second") is not None
     Run.objects.filter(id=run.id).update(claimed_at=timezone.now() - timedelta(seconds=7))
@@ -254,7 +219,7 @@ def test_an_owner_that_died_before_it_opened_its_log(owner: User) -> None:
 
 def test_its_owner_comes_back(owner: User) -> None:
     """The old epoch appends nothing and ends nothing."""
-    run = _run(owner)
+    run = make_run(owner)
     _log(run, ["one"])
     claim = runs._claim_of(run.id)
     assert reaper.mend_dead_runs() == 1
@@ -268,7 +233,7 @@ def test_its_owner_comes_back(owner: User) -> None:
 
 
 def test_a_stop_that_nobody_heard(owner: User) -> None:
-    run = _run(owner, stop_requested_at=timezone.now())
+    run = make_run(owner, stop_requested_at=timezone.now())
     _log(run, ["kept"])
     assert reaper.mend_dead_runs() == 1
     run.refresh_from_db()
@@ -278,7 +243,7 @@ def test_a_stop_that_nobody_heard(owner: User) -> None:
 
 
 def test_owner_and_log_both_lost(owner: User) -> None:
-    run = _run(owner)
+    run = make_run(owner)
     assert reaper.mend_dead_runs() == 1
     run.refresh_from_db()
     assert (run.finish, run.last_seq) == ("interrupted", LAST + 1)
@@ -288,7 +253,7 @@ def test_owner_and_log_both_lost(owner: User) -> None:
 
 def test_a_text_that_another_owner_keeps(owner: User) -> None:
     """The larger epoch's, and of one epoch the later one; nothing of a run that has ended."""
-    run = _run(owner, epoch=1)
+    run = make_run(owner, epoch=1)
     assert _keep(run, "five", epoch=1, seq=5)
     assert not _keep(run, "four", epoch=1, seq=4)
     assert _keep(run, "five again", epoch=1, seq=5)
@@ -303,7 +268,7 @@ def test_a_text_that_another_owner_keeps(owner: User) -> None:
 
 
 def test_a_log_that_begins_in_the_middle_is_not_taken_for_the_whole(owner: User) -> None:
-    run = _run(owner)
+    run = make_run(owner)
     _log(run, ["one ", "two ", "three"])
     with Redis.from_url(settings.REDIS_URL) as client:
         client.xdel(f"run:{{{run.external_id}}}", "3-0")
@@ -323,7 +288,7 @@ def _nothing(run: Run) -> None:
     ("age_s", "prepare"), [(60, _leased), (3, _nothing)], ids=["leased", "just claimed"]
 )
 def test_who_lives_is_let_be(owner: User, age_s: float, prepare: Callable[[Run], None]) -> None:
-    run = _run(owner, age_s=age_s)
+    run = make_run(owner, age_s=age_s)
     prepare(run)
     assert reaper.mend_dead_runs() == 0
     run.refresh_from_db()
@@ -331,7 +296,7 @@ def test_who_lives_is_let_be(owner: User, age_s: float, prepare: Callable[[Run],
 
 
 def test_nobody_is_reaped_just_after_a_loss_of_redis(owner: User) -> None:
-    _run(owner)
+    make_run(owner)
     pause_reaping()
     assert reaper.mend_dead_runs() == 0
 
@@ -339,15 +304,15 @@ def test_nobody_is_reaped_just_after_a_loss_of_redis(owner: User) -> None:
 def test_a_dead_run_behind_many_living_ones(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reaper, "BATCH", 2)
     for _ in range(5):
-        _log(_run(owner, age_s=90), ["alive"], leased=True)
-    dead = _run(owner, age_s=30)
+        _log(make_run(owner, age_s=90), ["alive"], leased=True)
+    dead = make_run(owner, age_s=30)
     assert reaper.mend_dead_runs() == 1
     dead.refresh_from_db()
     assert dead.status == "failed"
 
 
 def test_many_reapers_end_a_run_once(owner: User) -> None:
-    dead = [_run(owner) for _ in range(4)]
+    dead = [make_run(owner) for _ in range(4)]
 
     def reap(_: int) -> int:
         try:
@@ -362,7 +327,7 @@ def test_many_reapers_end_a_run_once(owner: User) -> None:
 
 
 def test_a_saved_run_that_was_never_queued(owner: User) -> None:
-    lost, fresh = _run(owner, status="queued"), _run(owner, status="queued", age_s=0)
+    lost, fresh = make_run(owner, status="queued"), make_run(owner, status="queued", age_s=0)
     assert reaper.queue_lost_runs(POOL) == 1
     assert scheduler_sync().position(lost.external_id, POOL) == 1
     assert _names(lost) == [(1, "start")]
@@ -371,7 +336,7 @@ def test_a_saved_run_that_was_never_queued(owner: User) -> None:
 
 
 def test_a_queue_that_redis_has_lost(owner: User) -> None:
-    waiting = [_run(owner, status="queued") for _ in range(3)]
+    waiting = [make_run(owner, status="queued") for _ in range(3)]
     with Redis.from_url(settings.REDIS_URL) as client:
         client.flushdb()
     reaper.sweep()
@@ -382,7 +347,7 @@ def test_a_queue_that_redis_has_lost(owner: User) -> None:
 
 def test_a_lease_that_comes_back(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis froze for seconds and answered the reaper first: the owner renews a moment later."""
-    run = _run(owner)
+    run = make_run(owner)
     _log(run, ["one"])
 
     def renew(_seconds: float) -> None:
@@ -396,7 +361,7 @@ def test_a_lease_that_comes_back(owner: User, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_full_redis_says_nothing_about_owners(owner: User) -> None:
     """It refuses everybody's renewal."""
-    run = _run(owner, epoch=EPOCHS_MAX)
+    run = make_run(owner, epoch=EPOCHS_MAX)
     _log(run, ["one"])
     with Redis.from_url(settings.REDIS_URL) as client:
         before = client.config_get("maxmemory")["maxmemory"]
@@ -411,7 +376,7 @@ def test_a_full_redis_says_nothing_about_owners(owner: User) -> None:
 
 
 def test_redis_is_lost_between_the_two_looks(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = _run(owner)
+    run = make_run(owner)
     _log(run, ["one"])
 
     def lose(_seconds: float) -> None:
@@ -425,7 +390,7 @@ def test_redis_is_lost_between_the_two_looks(owner: User, monkeypatch: pytest.Mo
 
 
 def test_crash_between_the_finish_and_done(owner: User) -> None:
-    run = _run(owner)
+    run = make_run(owner)
     _log(run, ["one"], leased=True)
     assert runs.finish(runs._claim_of(run.id), runs.Outcome("stop", "one", 3)) is not None
     Run.objects.update(finished_at=timezone.now() - timedelta(seconds=10))
@@ -436,7 +401,7 @@ def test_crash_between_the_finish_and_done(owner: User) -> None:
 
 def test_an_end_whose_log_stops_before_it(owner: User) -> None:
     """Text is missing in the log: it goes, and gateways answer from PostgreSQL."""
-    run = _run(owner)
+    run = make_run(owner)
     _log(run, ["one"], leased=True)
     assert runs.finish(runs._claim_of(run.id), runs.Outcome("stop", "one two", 9)) is not None
     Run.objects.update(finished_at=timezone.now() - timedelta(seconds=10))
@@ -446,7 +411,7 @@ def test_an_end_whose_log_stops_before_it(owner: User) -> None:
 
 def test_a_stop_is_told_again_until_it_is_heard(owner: User) -> None:
     asked = timezone.now() - timedelta(seconds=5)
-    run = _run(owner, stop_requested_at=asked)
+    run = make_run(owner, stop_requested_at=asked)
     _log(run, ["one"], leased=True)
     assert reaper.tell_stops() == 1
     reply = token_log().append(Batch(run.external_id, run.epoch, expected_seq=2))
@@ -454,7 +419,7 @@ def test_a_stop_is_told_again_until_it_is_heard(owner: User) -> None:
 
 
 def test_one_bad_run_stops_no_other(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    bad, good = _run(owner), _run(owner)
+    bad, good = make_run(owner), make_run(owner)
     end = reaper._end_dead
 
     def stumble(row: Run) -> bool:
@@ -469,7 +434,7 @@ def test_one_bad_run_stops_no_other(owner: User, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_run_that_somebody_frozen_holds_stops_no_other(owner: User) -> None:
-    held, other = _run(owner), _run(owner)
+    held, other = make_run(owner), make_run(owner)
     for run in (held, other):
         _log(run, ["one"])
     connection = psycopg.connect(
@@ -492,7 +457,7 @@ def test_a_run_that_somebody_frozen_holds_stops_no_other(owner: User) -> None:
 
 def test_a_run_that_is_gone_ends_nothing(owner: User) -> None:
     """An account was deleted in mid-answer."""
-    run = _run(owner)
+    run = make_run(owner)
     claim = runs._claim_of(run.id)
     Run.objects.all().delete()
     assert runs.finish(claim, runs.Outcome("stop", "one", 3)) is None
@@ -502,7 +467,7 @@ def test_a_run_that_is_gone_ends_nothing(owner: User) -> None:
 def test_a_delete_that_died_before_it_stopped_its_runs(
     owner: User, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
-    run = _run(owner, status=status)
+    run = make_run(owner, status=status)
     name = external_id("c", run.conversation_id)
 
     def die(_run: Run) -> None:

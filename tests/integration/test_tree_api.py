@@ -18,6 +18,8 @@ from conversations.services import create_conversation
 from generation import chores, runs
 from generation.models import IdempotencyKey, Model, Run
 from generation.run_response import GatewayResponse
+from generation.scheduler import scheduler_sync
+from generation.scheduler.calls import Limits
 from generation.tasks import purge
 from tests.api_schema import check_answer
 from tests.integration.conversation_rows import make_messages, make_thread
@@ -174,9 +176,11 @@ def test_the_same_key_of_another_user_is_another_key(people: People) -> None:
     assert made[0].owner != made[1].owner
 
 
-def test_too_many_live_answers(api: Client, people: People, settings: Any) -> None:
+def test_too_many_waiting_answers(
+    api: Client, people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = answered(people.owner.user)
-    settings.MAX_LIVE_RUNS_PER_USER = 2
+    monkeypatch.setattr(scheduler_sync(), "_limits", Limits(per_pool=100, per_user=2))
     path = of_message(first, first.reply_id, "regenerate")
     for _ in range(2):
         run_of(call(api, "POST", path))

@@ -10,13 +10,17 @@ from datetime import datetime
 
 import pytest
 from django.conf import settings
+from django.db import OperationalError
 from redis import Redis
 
 from accounts import aio
+from generation import orchestrator
+from generation.borrow import Borrower
 from generation.engines import EngineProfile, Health
 from generation.models import Model, Pool, Replica
-from generation.scheduler import queue_name, scheduler_async, tickets
+from generation.scheduler import QueueEntry, queue_name, scheduler_async, tickets
 from generation.token_log import TokenLogSync
+from generation.worker import borrowing
 from generation.worker import replica as replica_module
 from generation.worker import service as service_module
 from generation.worker.replica import announce
@@ -50,10 +54,10 @@ def no_reaper(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def redis() -> Iterator[Redis]:
     client = Redis.from_url(settings.REDIS_URL)
-    client.delete(queue_name(POOL))
+    client.delete(queue_name(POOL), queue_name(POOL, REPLICA))
     yield client
     scan = client.scan_iter(f"{{pool:{POOL}}}:*")
-    client.delete(queue_name(POOL), *scan)
+    client.delete(queue_name(POOL), queue_name(POOL, REPLICA), *scan)
     client.close()
 
 
@@ -476,7 +480,7 @@ async def fill_queue(service: Service, redis: Redis, count: int) -> None:
     scheduler = scheduler_async(service.context.redis)
     assert await scheduler.rebuild(POOL, read)  # type: ignore[arg-type]
     for number in range(count):
-        await scheduler.enqueue(f"g_{number:032x}", pool=POOL, user="u_1", cost_tokens=1)
+        await scheduler.enqueue(QueueEntry(f"g_{number:032x}", "u_1", 1), pool=POOL)
     await asyncio.to_thread(redis.delete, queue_name(POOL))
 
 
@@ -489,7 +493,7 @@ async def test_the_sweep_publishes_what_idle_slots_could_take(
         await asyncio.wait_for(service.watch.healthy.wait(), PATIENCE_S)
         await fill_queue(service, redis, waiting)
         assert await service.sweep.look() == published
-        assert redis.llen(queue_name(POOL)) == published
+        assert redis.llen(queue_name(POOL, REPLICA)) == published
 
 
 async def test_a_slot_that_is_freed_looks_at_the_queue_at_once(
@@ -505,7 +509,44 @@ async def test_a_slot_that_is_freed_looks_at_the_queue_at_once(
         assert await service.sweep.look() == 0  # nobody is idle
         answers.finish.set()
         await asyncio.gather(*works)
-        await until(lambda: redis.llen(queue_name(POOL)) == SLOTS)
+        await until(lambda: redis.llen(queue_name(POOL, REPLICA)) == SLOTS)
+
+
+async def test_a_full_replica_is_pressed_only_by_those_whom_a_slot_could_serve(
+    redis: Redis, no_pause: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("generation.worker.sweep.SWEEP_S", 1_000)
+    answers = Answers()
+    async with running(answers.work_one) as service:
+        works = [start_work(service) for _ in range(SLOTS)]
+        for _ in works:
+            await asyncio.wait_for(answers.begun.get(), PATIENCE_S)
+        await fill_queue(service, redis, 2)
+        for paused in (False, True):
+            await service.context.scheduler.configure(POOL, paused=paused)
+            await service.sweep.look()
+            assert service.context.is_pressed is not paused
+        answers.finish.set()
+        await asyncio.gather(*works)
+
+
+async def test_what_a_worker_that_ends_owes_goes_to_the_pools_others(
+    redis: Redis, no_pause: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("generation.worker.sweep.SWEEP_S", 1_000)
+    async with running() as service:
+        await asyncio.wait_for(service.watch.healthy.wait(), PATIENCE_S)
+        await fill_queue(service, redis, 3)
+        context = service.context
+        for number in range(2):
+            # A full one: the ticket is owed.
+            assert (await context.scheduler.pop(POOL, REPLICA, slots=SLOTS)).entry is not None
+            await context.scheduler.pop(POOL, REPLICA, at_work=SLOTS, slots=SLOTS)
+            if number:
+                service.stop_claiming()
+            await orchestrator._free_place(context, POOL, f"g_{number:032x}", 1)
+            queues = (queue_name(POOL, REPLICA), queue_name(POOL))
+            assert [redis.llen(name) for name in queues] == [1, number]
 
 
 async def test_a_queue_that_cannot_be_read_is_looked_at_again(
@@ -513,5 +554,80 @@ async def test_a_queue_that_cannot_be_read_is_looked_at_again(
 ) -> None:
     async with running() as service:
         await asyncio.wait_for(service.watch.healthy.wait(), PATIENCE_S)
-        await asyncio.to_thread(redis.set, f"{{pool:{POOL}}}:queue", "no queue at all")
+        await asyncio.to_thread(redis.set, f"{{pool:{POOL}}}:replicas", "no replicas at all")
         assert await service.sweep.look() == 0
+
+
+# --- borrowing ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """For how many runs other regions were asked; each time all are taken over."""
+    counts: list[int] = []
+
+    def borrow(by: Borrower, most: int) -> int:
+        counts.append(most)
+        return most
+
+    monkeypatch.setattr(borrowing, "borrow", borrow)
+    return counts
+
+
+def another_region(region: str) -> None:
+    Pool.objects.filter(slug=POOL).update(region="eu")
+    other = Pool.objects.get(slug=POOL)
+    Pool.objects.create(slug="other", model=other.model, profile="sim", region=region)
+
+
+async def test_idle_slots_ask_other_regions_once_for_each_look(
+    redis: Redis, no_pause: None, monkeypatch: pytest.MonkeyPatch, asked: list[int]
+) -> None:
+    monkeypatch.setattr("generation.worker.sweep.SWEEP_S", 1_000)
+    monkeypatch.setattr(borrowing, "BORROW_S", 1_000)
+    await aio.in_database(another_region, "us")
+    async with running() as service:
+        watch = borrowing.BorrowingWatch(service.context, service, service.sweep)
+        await asyncio.wait_for(service.watch.healthy.wait(), PATIENCE_S)
+        assert await watch.look() == 0, "the sweep has not looked yet"
+        await fill_queue(service, redis, 0)
+        await service.sweep.look()
+        assert await watch.look() == SLOTS
+        assert await watch.look() == 0, "they may not have been claimed yet"
+        await fill_queue(service, redis, 1)
+        await service.sweep.look()
+        assert await watch.look() == 0, "its own people come first"
+    assert asked == [SLOTS]
+
+
+@pytest.mark.parametrize("why", ["alone", "paused"])
+async def test_who_has_nobody_to_borrow_from_does_not_ask(
+    redis: Redis, no_pause: None, monkeypatch: pytest.MonkeyPatch, asked: list[int], why: str
+) -> None:
+    monkeypatch.setattr("generation.worker.sweep.SWEEP_S", 1_000)
+    monkeypatch.setattr(borrowing, "BORROW_S", 1_000)
+    await aio.in_database(another_region, "eu" if why == "alone" else "us")
+    if why == "paused":
+        await aio.in_database(Pool.objects.filter(slug=POOL).update, is_paused=True)
+    async with running() as service:
+        watch = borrowing.BorrowingWatch(service.context, service, service.sweep)
+        await asyncio.wait_for(service.watch.healthy.wait(), PATIENCE_S)
+        await fill_queue(service, redis, 0)
+        await service.sweep.look()
+        assert service.sweep.spare == SLOTS
+        assert await watch.look() == 0
+    assert asked == []
+
+
+async def test_a_database_that_is_away_stops_no_worker(
+    redis: Redis, no_pause: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(pool: str) -> None:
+        raise OperationalError
+
+    monkeypatch.setattr(borrowing, "borrower", away)
+    async with running() as service:
+        watch = borrowing.BorrowingWatch(service.context, service, service.sweep)
+        await asyncio.wait_for(service.watch.healthy.wait(), PATIENCE_S)
+        service.sweep.spare = 1
+        assert await watch.look() == 0

@@ -14,6 +14,8 @@ from chatproject import handler  # noqa: F401
 from generation import exceptions  # noqa: F401
 from generation.events import EVENT_NAMES
 from generation.payloads import ERRORS
+from generation.queue_figures import Stand
+from generation.queue_metrics import families
 from generation.run_state import STATUS_OF_FINISH, STATUSES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,3 +81,8 @@ def test_every_finish_there_is_yet_is_in_the_api_page(word: str) -> None:
 )
 def test_every_setting_is_in_the_operations_page(variable: str) -> None:
     assert f"`{variable}`" in OPERATIONS
+
+
+@pytest.mark.parametrize("name", sorted(one.name for one in families(Stand(0, True, ()))))
+def test_every_metric_is_in_the_operations_page(name: str) -> None:
+    assert f"`{name}`" in OPERATIONS or f"`{name}_total`" in OPERATIONS

@@ -44,8 +44,10 @@ _BOB_PAYS = """
 from accounts.models import User
 from quotas.models import Plan, Subscription
 
-plan = Plan.objects.create(slug="paid", title="Paid", is_paid=True)
-Subscription.objects.create(user=User.objects.get(name="Bob"), plan=plan)
+plan = Plan.objects.create(
+    slug="paid", title="Paid", is_paid=True, context_tokens=32768, answer_tokens=8192,
+)
+Subscription.objects.filter(user=User.objects.get(name="Bob")).update(plan=plan)
 """
 
 
