@@ -1,6 +1,6 @@
 """Regions: where somebody's runs may be, who takes over whose runs, and where a conversation stays.
 
-tests/faults/test_two_regions.py has it on real workers.
+tests/integration/test_two_regions.py has it on real workers.
 """
 
 from __future__ import annotations
