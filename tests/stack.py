@@ -68,6 +68,15 @@ print(json.dumps(people))
 """
 
 
+SETTINGS = (
+    "generation_model",
+    "generation_pool",
+    "quotas_plan",
+    "quotas_planmodel",
+    "quotas_subscription",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Person:
     """Somebody who uses the stack: e-mail and PASSWORD for the page, `token` for the API."""
@@ -123,6 +132,8 @@ class Stack:
     people: dict[str, Person] = field(default_factory=dict)
     webs: list[Process] = field(default_factory=list)
     workers: list[Process] = field(default_factory=list)
+    settings: set[str] = field(default_factory=set)
+    """What an administrator has set, when the stack began."""
     _exit: ExitStack = field(default_factory=ExitStack)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -190,6 +201,7 @@ class Stack:
         _collect_static(self)
         people = json.loads(self.manage("shell", "--verbosity", "0", "-c", _PREPARE))
         self.people = {name: Person(**person) for name, person in people.items()}
+        self.settings = self._read_settings()
 
     def manage(self, *arguments: str) -> str:
         """Run a management command; its output. Raises with its errors where it fails."""
@@ -291,6 +303,20 @@ class Stack:
         """What PostgreSQL has, seen from outside."""
         with psycopg.connect(self.env["DATABASE_URL"]) as connection:
             return connection.execute(query, values).fetchall()
+
+    def _read_settings(self) -> set[str]:
+        """Each row of the tables that decide how others are served, as a text."""
+        return {
+            f"{table}: {row}"
+            for table in SETTINGS
+            for (row,) in self.rows(f"SELECT to_jsonb(t)::text FROM {table} t")  # noqa: S608 — ours
+        }
+
+    def check_settings(self) -> None:
+        """Raises where a test has changed what others rely on, and not set it back. What came is
+        no matter."""
+        missing = self.settings - self._read_settings()
+        assert not missing, f"changed, and not set back: {missing}"
 
     def let_reap(self) -> None:
         """As if Redis had not been lost a moment ago."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from chatproject.embedded import EmbeddedValkey
+from tests.conftest import share
 from tests.stack import Stack
 
 SLOTS = 8
@@ -19,10 +20,11 @@ def valkey() -> Iterator[EmbeddedValkey]:
 
 
 @pytest.fixture(scope="session")
-def _breakable(valkey: EmbeddedValkey) -> Iterator[Stack]:
+def _breakable(request: pytest.FixtureRequest, valkey: EmbeddedValkey) -> Iterator[Stack]:
     # A worker that is told to end has time to finish an answer, on a busy machine too.
     env = {"WORKER_GRACE_S": "30"}
     with Stack.start(redis_url=valkey.url, slots=SLOTS, env=env) as running:
+        share(request, running)
         yield running
 
 
