@@ -52,6 +52,8 @@ TARGETS: Final = {
     "paid_ttft_ratio_p95": Target(1.2),
     "neighbour_delay_turns": Target(1.5),
     "paid_overtaken": Target(0),
+    "storm_ttft_ratio_p95": Target(1.2),
+    "keyed_storm_ttft_ratio_p95": Target(1.2),
     "failed": Target(0),
 }
 
@@ -66,9 +68,12 @@ def _rows() -> list[tuple[str, str]]:
         ("free_share", "of the answers begun under load, those of free people"),
         ("storm_ttft_ratio_p95", f"while {STORM} refused clients try again at once: to alone"),
         ("storm_s", "until the last of them has its refusal"),
+        ("keyed_storm_ttft_ratio_p95", "the same, each with an idempotency key of its own"),
+        ("keyed_storm_s", ""),
     ]
     alone = [("alone", "somebody by themselves, of either plan")]
     alone.append(("storm", f"while {STORM} refused clients try again at once"))
+    alone.append(("keyed_storm", "the same, each with an idempotency key"))
     groups = [("neighbour", f"beside {CHATS} chats of one user"), ("crowd", "those chats")]
     groups += [("paid", "beside free people at 1.3 times capacity"), ("free", "those people")]
     for name, text in alone:
@@ -160,7 +165,8 @@ class House:
             if order == "fair":
                 self._warm_up()
                 self._alone()
-                self._storm()
+                self._storm("storm", keyed=False)
+                self._storm("keyed_storm", keyed=True)
             self._neighbour(order)
             self._paid(order)
         finally:
@@ -181,10 +187,16 @@ class House:
         time.sleep(self._window_s("alone"))
         self._note("alone", self._begun(self._first))
 
-    def _storm(self) -> None:
-        """Its clients send what one of them was refused a moment ago."""
-        self._bench.say(f"somebody by themselves, and {STORM} clients that were refused")
-        storm = {"port": self._port, "token": self._people.refused, "content": "Hi"}
+    def _storm(self, name: str, *, keyed: bool) -> None:
+        """Its clients send what one of them was refused a moment ago. With keys each may be the
+        retry of one that was accepted, so each is looked up."""
+        self._bench.say(f"somebody by themselves, and {STORM} clients that were refused ({name})")
+        storm = {
+            "port": self._port,
+            "token": self._people.refused,
+            "content": "Hi",
+            "keyed": keyed,
+        }
         self._first.ask("storm", clients=2, **storm)
         tokens = self._people.paid[:3]
         self._second.ask("chat", port=self._port, tokens=tokens, content="Hi", over_s=self.turn_s)
@@ -195,8 +207,8 @@ class House:
                 raise RuntimeError(f"only {found['refused']} were refused")
             took_s = max(took_s, found["took_s"])
             time.sleep(max(0.0, STORM_EVERY_S - found["took_s"]))
-        self._note("storm", self._begun(self._second))
-        self._bench.figures["storm_s"] = round(took_s, 2)
+        self._note(name, self._begun(self._second))
+        self._bench.figures[f"{name}_s"] = round(took_s, 2)
 
     def _neighbour(self, order: str) -> None:
         self._bench.say(f"one user with {CHATS} chats, and a neighbour")
@@ -287,7 +299,8 @@ WHERE claimed_at > to_timestamp(%(began)s)
 def _note_ratios(bench: Bench, turn_s: float) -> None:
     figures = bench.figures
     alone_ms = figures["alone_p95_ms"]
-    figures["storm_ttft_ratio_p95"] = round(figures["storm_p95_ms"] / alone_ms, 2)
+    for storm in ("storm", "keyed_storm"):
+        figures[f"{storm}_ttft_ratio_p95"] = round(figures[f"{storm}_p95_ms"] / alone_ms, 2)
     for order, before in (("fair", ""), ("fifo", "fifo_")):
         ratio = figures[f"{order}_paid_p95_ms"] / alone_ms
         figures[f"{before}paid_ttft_ratio_p95"] = round(ratio, 2)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from io import BytesIO
@@ -22,7 +24,7 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
 from accounts.errors import ApiError
-from chatproject.refusals import Headers, Refusals, request_digest
+from chatproject.refusals import Known, Refusals, asker_digest, request_digest
 from generation.gateway.process import hub
 from generation.gateway.stream import (
     Receive,
@@ -43,10 +45,17 @@ from generation.run_response import (
 )
 
 Scope = dict[str, Any]
+Asked = asyncio.Future[HttpResponseBase] | asyncio.Task[HttpResponseBase | Known]
 
 BODY_S: Final = 30.0
 """How long a body may take: 1 MiB at 35 KiB/s. Without it whoever announces a body and sends none
 keeps a connection, and up to 1 MiB, for as long as he likes."""
+
+
+BEHIND: Final = 1
+"""Requests of people who were refused lately that have a thread, or are in line for one, at the
+same time. Two threads that compute take turns of 5 ms at the interpreter; with more of them the
+streams of the process would stutter."""
 
 
 class BodyTooSlow(ApiError):
@@ -71,6 +80,7 @@ class GatewayHandler(ASGIHandler):
         # threads would stop the whole process.
         self._threads = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="django")
         self._refusals = Refusals(time.monotonic)
+        self._behind = asyncio.Semaphore(BEHIND)
 
     def load_middleware(self, is_async: bool = False) -> None:
         """Synchronous, whatever Django asks for: the thread calls it."""
@@ -87,27 +97,62 @@ class GatewayHandler(ASGIHandler):
             return
         if body is None:
             return
-        same = request_digest(scope, body)
-        if same is not None and (refused := self._refusals.again(same)):
-            await _write(send, *refused)
-            return
-        response = await self._ask_patiently(_with_length(scope, body), body, receive)
+        response = await self._answer(_with_length(scope, body), body, receive)
+        plan = response.plan if isinstance(response, GatewayResponse) else None
         if response is None:
             return
-        if same is not None:
-            self._refusals.note(same, response)
-        plan = response.plan if isinstance(response, GatewayResponse) else None
-        if isinstance(plan, StreamPlan):
+        if isinstance(response, Known):
+            await _write(send, response)
+        elif isinstance(plan, StreamPlan):
             await write_stream(await hub(), plan, receive, send)
         elif isinstance(plan, EndPlan):
             await write_end(await hub(), plan, receive, send)
         else:
             await self.send_response(response, send)  # type: ignore[arg-type]
 
-    async def _ask_patiently(
+    async def _answer(
         self, scope: Scope, body: bytes, receive: Receive
-    ) -> HttpResponseBase | None:
-        """Ask Django; again, when a run that is being stopped has ended, where it says so.
+    ) -> HttpResponseBase | Known | None:
+        """What was refused and may not be asked yet is answered from memory, else Django is asked.
+        None: the client has left."""
+        who, same = asker_digest(scope), request_digest(scope, body)
+        asked_at_s = self._refusals.now_s()
+        if known := self._known(same):
+            return known
+        if who is None or not self._refusals.was_refused(who):
+            first: Asked = self._ask(scope, body)
+        else:
+            first = asyncio.ensure_future(self._ask_behind(scope, body, same))
+        response = await self._ask_patiently(first, scope, body, receive)
+        if isinstance(response, HttpResponseBase) and who is not None:
+            self._refusals.note_asker(who, response, asked_at_s)
+            if same is not None:
+                self._refusals.note(same, response, asked_at_s)
+        return response
+
+    def _known(self, same: bytes | None) -> Known | None:
+        return self._refusals.again(same) if same is not None else None
+
+    async def _ask_behind(
+        self, scope: Scope, body: bytes, same: bytes | None
+    ) -> HttpResponseBase | Known:
+        """For somebody who was refused lately: those who were not find at most BEHIND of these
+        before them. What came before it may meanwhile have been told what it would be told."""
+        await self._behind.acquire()
+        if known := self._known(same):
+            self._behind.release()
+            return known
+        loop = asyncio.get_running_loop()
+        asked = self._submit({**scope, MAY_WAIT: True}, body)
+        # When its thread is done with it: a client that leaves frees no thread.
+        asked.add_done_callback(lambda _: _call_in(loop, self._behind.release))
+        return await asyncio.wrap_future(asked)
+
+    async def _ask_patiently(
+        self, first: Asked, scope: Scope, body: bytes, receive: Receive
+    ) -> HttpResponseBase | Known | None:
+        """Django's answer; where it says so, it is asked again when a run that is being stopped has
+        ended.
 
         Nothing is held while that run ends. When time is up Django is told to wait no longer.
         None: the client has left. What has waited for a run is done for a client that has left,
@@ -116,10 +161,8 @@ class GatewayHandler(ASGIHandler):
         loop = asyncio.get_running_loop()
         until_s = loop.time() + AGAIN_WAIT_S
         waited: set[str] = set()
-        may_wait = True
+        response = await _unless_left(first, receive)
         while True:
-            asked = self._ask({**scope, MAY_WAIT: may_wait}, body)
-            response = await (asked if waited else _unless_left(asked, receive))
             plan = response.plan if isinstance(response, GatewayResponse) else None
             if not isinstance(plan, AgainPlan):
                 return response
@@ -129,11 +172,16 @@ class GatewayHandler(ASGIHandler):
             if may_wait:
                 waited.add(plan.run)
                 await wait_end(await hub(), plan, left_s)
+            response = await self._ask(scope, body, may_wait=may_wait)
 
-    def _ask(self, scope: Scope, body: bytes) -> asyncio.Future[HttpResponseBase]:
+    def _ask(
+        self, scope: Scope, body: bytes, *, may_wait: bool = True
+    ) -> asyncio.Future[HttpResponseBase]:
+        return asyncio.wrap_future(self._submit({**scope, MAY_WAIT: may_wait}, body))
+
+    def _submit(self, scope: Scope, body: bytes) -> Future[HttpResponseBase]:
         # Its own context: what one request sets (a language, say) must not meet the next.
-        serve = partial(copy_context().run, self._serve, scope, body)
-        return asyncio.get_running_loop().run_in_executor(self._threads, serve)
+        return self._threads.submit(partial(copy_context().run, self._serve, scope, body))
 
     def _serve(self, scope: Scope, body: bytes) -> HttpResponseBase:
         """One request from its first signal to its last: by then the connection is given back."""
@@ -162,9 +210,7 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _unless_left(
-    asked: asyncio.Future[HttpResponseBase], receive: Receive
-) -> HttpResponseBase | None:
+async def _unless_left(asked: Asked, receive: Receive) -> HttpResponseBase | Known | None:
     """The answer; None where the client leaves before it is there.
 
     In line for a thread it then never takes one: while PostgreSQL is slow the line would be full of
@@ -193,9 +239,15 @@ async def _read_body(receive: Receive) -> bytes | None:
     return None
 
 
-async def _write(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+async def _write(send: Send, known: Known) -> None:
+    await send({"type": "http.response.start", "status": known.status, "headers": known.headers})
+    await send({"type": "http.response.body", "body": known.body})
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
+    # A thread may be done after the loop is: then nobody waits any more.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(what)
 
 
 def _with_length(scope: Scope, body: bytes) -> Scope:

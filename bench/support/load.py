@@ -279,11 +279,13 @@ class Load:
             stream.close()
         return {"answers": [asdict(answer) for answer, _ in self._answers]}
 
-    async def storm(self, port: int, token: str, content: str, clients: int) -> dict[str, Any]:
+    async def storm(
+        self, port: int, token: str, content: str, clients: int, *, keyed: bool = False
+    ) -> dict[str, Any]:
         path, body = "/v1/conversations/new/messages", {"content": content}
-        request = post(path, token, body, keyed=False).encode()
+        requests = [post(path, token, body, keyed=keyed).encode() for _ in range(clients)]
         began_s = time.monotonic()
-        found = await asyncio.gather(*(_status(port, request) for _ in range(clients)))
+        found = await asyncio.gather(*(_status(port, request) for request in requests))
         return {"refused": found.count(429), "took_s": time.monotonic() - began_s}
 
     async def once(self, place: int | str, requests: list[str], mark: str) -> dict[str, Any]:

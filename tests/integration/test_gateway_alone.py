@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -331,8 +332,22 @@ def _busy(request: HttpRequest) -> HttpResponse:
     return JsonResponse({"error": error}, status=429, headers={"Retry-After": "9"})
 
 
+_at_once: list[int] = []
+_hold = threading.Event()
+
+
+def _busy_slowly(request: HttpRequest) -> HttpResponse:
+    """Refuses once it may; how many were there at once is in `_at_once`."""
+    _at_once.append(1 + sum(_at_once[-1:]))
+    _begun.set()
+    assert _hold.wait(30)
+    _at_once.append(_at_once[-1] - 1)
+    return _busy(request)
+
+
 urlpatterns = [
     path("v1/busy", _busy),
+    path("v1/busy-slowly", _busy_slowly),
     path("thread", _whose_thread),
     path("streams", _streams),
     path("slow", _slow),
@@ -345,6 +360,7 @@ async def _asked(
     query: str = "",
     left: asyncio.Event | None = None,
     method: str = "GET",
+    headers: dict[str, str] | None = None,
 ) -> list[Any]:
     """What was sent to a client that leaves when `left` is set."""
     said: list[Any] = []
@@ -364,11 +380,18 @@ async def _asked(
         "method": method,
         "path": path,
         "query_string": query.encode(),
-        "headers": [(b"host", b"testserver")],
+        "headers": [
+            (b"host", b"testserver"),
+            *((name.encode(), value.encode()) for name, value in (headers or {}).items()),
+        ],
     }
     async with asyncio.timeout(30):
         await asked(scope, receive, send)
     return said
+
+
+KEYED: dict[str, str] = {"authorization": "ada", "idempotency-key": "k"}
+"""Each must come to Django: it may be the retry of one that was accepted."""
 
 
 @pytest.mark.urls(__name__)
@@ -395,6 +418,31 @@ async def test_a_storm_of_retries_takes_one_thread_once(settings: Any) -> None:
         told = {name.lower(): value for name, value in start["headers"]}
         assert 1 <= int(told[b"retry-after"]) <= 9
         assert json.loads(body["body"])["error"]["code"] == "busy"
+
+
+@pytest.mark.urls(__name__)
+async def test_whoever_was_refused_stands_behind_those_who_were_not(settings: Any) -> None:
+    """Twenty retries that must be looked up, and one of two threads is free for others; nor do
+    those of them who leave take another."""
+    settings.WEB_THREADS, settings.MIDDLEWARE = 2, []
+    _at_once.clear()
+    _hold.clear()
+    _begun.clear()
+    asked, gone = handler.GatewayHandler(), asyncio.Event()
+    await _asked(asked, "/v1/busy", method="POST", headers=KEYED)
+    slow = partial(_asked, asked, "/v1/busy-slowly", method="POST", headers=KEYED)
+    leaving = asyncio.create_task(slow(left=gone))
+    assert await asyncio.to_thread(_begun.wait, 30)
+    storm = [asyncio.create_task(slow()) for _ in range(20)]
+    await asyncio.sleep(0)  # all of them are in line
+    gone.set()
+    assert await leaving == []
+    other = await _asked(asked, "/v1/busy", method="POST", headers={"authorization": "bob"})
+    assert other[0]["status"] == 429, "and not a time-out"
+    assert _at_once == [1]
+    _hold.set()
+    assert {(await one)[0]["status"] for one in storm} == {429}
+    assert max(_at_once) == 1
 
 
 @pytest.mark.urls(__name__)
