@@ -3,14 +3,18 @@
  *
  * The English sentence is the key: a sentence that the catalogue lacks is shown in English. Names in
  * braces are filled in. A key is written out where it is used, never put together: it must be found by
- * the extraction (docs/contributing: adding a language).
+ * the extraction (docs/translating.md).
+ *
+ * `#js/catalogue` is the module of the page's language: the import map says which. It is imported here, so
+ * that the words are there before any other module asks for one.
  */
+import * as words from "#js/catalogue"
 
-let catalogue = {} // English sentence → its translation, or an array of plural forms
-let locale = "en"
-let pluralOf = new Intl.PluralRules("en")
+let catalogue = words.messages // English sentence → its translation, or {one, few, …, other}
+let locale = words.locale
+let pluralOf = new Intl.PluralRules(locale)
 
-/** @param {object} options {locale, messages: {key: string | {one, few, …, other}}} */
+/** For tests; no argument is English. @param {object} options {locale, messages: {key: string | {one, few, …, other}}} */
 export function setLanguage({ locale: wanted = "en", messages = {} } = {}) {
   locale = wanted
   catalogue = messages

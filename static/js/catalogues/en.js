@@ -1,0 +1,2 @@
+export const locale = "en"
+export const messages = {}
