@@ -31,27 +31,30 @@ from django.db.models.functions import Lower
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
+from django.utils import translation
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext_lazy as _
 from qrcode.image.svg import SvgPathImage
 
 from accounts import mail, passwords, rate_limits, sealing, site
 from accounts.errors import RateLimited
 from accounts.models import User
+from accounts.preferences import preferences_of
 
 logger = logging.getLogger(__name__)
 
 MAX_SESSIONS = 50
 """A script that signs in without end would else make each sign-in of its person slower: the list is
 gone through at each."""
-NOT_PLAIN = (
+NOT_PLAIN = _(
     "Only plain letters, digits and signs are possible here. Write a domain such as "
     "bücher.example in its xn-- form."
 )
 BY = {
-    "reauthenticate": "your password",
-    "reauthenticate_by_code": "a code by mail",
-    "mfa_reauthenticate": "your authenticator app, or a recovery code",
-    "mfa_reauthenticate:webauthn": "a passkey or security key",
+    "reauthenticate": _("your password"),
+    "reauthenticate_by_code": _("a code by mail"),
+    "mfa_reauthenticate": _("your authenticator app, or a recovery code"),
+    "mfa_reauthenticate:webauthn": _("a passkey or security key"),
 }
 # Said by the page itself, or the same whether an address is taken or not.
 UNSAID = frozenset(
@@ -74,12 +77,14 @@ class AccountAdapter(DefaultAccountAdapter):
 
     error_messages = {
         **DefaultAccountAdapter.error_messages,
-        "incorrect_password": "This is not your password.",
-        "incorrect_code": "This code is not right, or was used before.",
-        "invalid_password_reset": "This link has been used, or is too old.",
-        "duplicate_email": "This is your address already.",
-        "rate_limited": "Too many tries in a short time. Wait a moment and try again.",
-        "too_many_login_attempts": "Too many tries in a short time. Wait a moment and try again.",
+        "incorrect_password": _("This is not your password."),
+        "incorrect_code": _("This code is not right, or was used before."),
+        "invalid_password_reset": _("This link has been used, or is too old."),
+        "duplicate_email": _("This is your address already."),
+        "rate_limited": _("Too many tries in a short time. Wait a moment and try again."),
+        "too_many_login_attempts": _(
+            "Too many tries in a short time. Wait a moment and try again."
+        ),
     }
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
@@ -165,10 +170,12 @@ class AccountAdapter(DefaultAccountAdapter):
     # --- mails ------------------------------------------------------------------------------------
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
-        """Raises MailNotSent, which carries a page."""
+        """In the language that its reader has chosen: whoever asks for it may be somebody else.
+        Raises MailNotSent, which carries a page."""
         where = SimpleNamespace(name=settings.PRODUCT_NAME, domain=site.site_url())
         whole = {"email": email, "current_site": where, **context}
-        mail.send(self.render_mail(template_prefix, email, whole))
+        with translation.override(_language_of(email)):
+            mail.send(self.render_mail(template_prefix, email, whole))
 
     def send_notification_mail(self, *args: Any, **kwargs: Any) -> None:
         """What it tells of has happened already: without the mail it has happened as well."""
@@ -202,6 +209,12 @@ class AccountAdapter(DefaultAccountAdapter):
     ) -> None:
         if message_template not in UNSAID:
             super().add_message(request, level, message_template, *args, **kwargs)
+
+
+def _language_of(email: str) -> str | None:
+    """None, where they have not chosen one: the page's."""
+    reader = User.objects.filter(email__iexact=email).only("preferences").first()
+    return (preferences_of(reader).language if reader else None) or translation.get_language()
 
 
 class SocialAdapter(DefaultSocialAccountAdapter):

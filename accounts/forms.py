@@ -15,6 +15,8 @@ from django.contrib.auth.forms import (
     PasswordChangeForm,
 )
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from accounts import passwords, rate_limits
 from accounts.adapters import NOT_PLAIN, AccountAdapter
@@ -25,31 +27,34 @@ from accounts.requests import user_of_page
 
 # Django's forms are generic in its stubs only.
 if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
     _UserCreationForm = BaseUserCreationForm[User]
 else:
     _UserCreationForm = BaseUserCreationForm
 
 MAX_PASSWORD_CHARACTERS = 1000
+NOT_TOGETHER = _("This address and password do not belong together. Check both and try again.")
 
 
 class SignInForm(AuthenticationForm):
     """Says the same of an unknown address, a wrong password and a disabled account."""
 
     password = forms.CharField(
+        label=_("Password"),
         strip=False,
         max_length=MAX_PASSWORD_CHARACTERS,
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
     )
     error_messages = {
-        "invalid_login": "This address and password do not belong together. Check both and try "
-        "again.",
-        "inactive": "This address and password do not belong together. Check both and try again.",
+        "invalid_login": NOT_TOGETHER,
+        "inactive": NOT_TOGETHER,
     }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, label_suffix="", **kwargs)
         username = self.fields["username"]
-        username.label = "E-mail address"
+        username.label = _("E-mail address")
         username.widget = forms.EmailInput(
             attrs={
                 "autocomplete": "username",
@@ -85,7 +90,7 @@ class SignUpForm(PlainEmailMixin, _UserCreationForm):
     class Meta:
         model = User
         fields = ("email", "name")
-        labels = {"email": "E-mail address", "name": "Name (may stay empty)"}
+        labels = {"email": _("E-mail address"), "name": _("Name (may stay empty)")}
         widgets = {
             "email": forms.EmailInput(attrs={"autocomplete": "email", "autocapitalize": "none"}),
             "name": forms.TextInput(attrs={"autocomplete": "name"}),
@@ -94,7 +99,7 @@ class SignUpForm(PlainEmailMixin, _UserCreationForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, label_suffix="", **kwargs)
         bound_passwords(self)
-        self.fields["password2"].label = "Password again"
+        self.fields["password2"].label = _("Password again")
         self.fields["password2"].help_text = ""
 
     def _get_validation_exclusions(self) -> set[str]:
@@ -113,16 +118,16 @@ class ChangePasswordForm(PasswordChangeForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, label_suffix="", **kwargs)
         bound_passwords(self)
-        self.fields["old_password"].label = "Present password"
-        self.fields["new_password2"].label = "New password again"
+        self.fields["old_password"].label = _("Present password")
+        self.fields["new_password2"].label = _("New password again")
         self.fields["new_password2"].help_text = ""
         if passwords.must_be_changed(self.user):
-            self.fields["old_password"].label = "One-time password"
+            self.fields["old_password"].label = _("One-time password")
 
     def clean_new_password1(self) -> str:
         new: str = self.cleaned_data["new_password1"]
         if self.user.check_password(new):
-            raise ValidationError("Choose another password than the present one.")
+            raise ValidationError(_("Choose another password than the present one."))
         return new
 
     def save(self, commit: bool = True) -> User:
@@ -142,7 +147,9 @@ def bound_passwords(form: forms.BaseForm) -> None:
 
 def _short_enough(password: str) -> None:
     if len(password) > MAX_PASSWORD_CHARACTERS:
-        raise ValidationError(f"At most {MAX_PASSWORD_CHARACTERS} characters, please.")
+        raise ValidationError(
+            _("At most %(count)s characters, please.") % {"count": MAX_PASSWORD_CHARACTERS}
+        )
 
 
 # --- forms of django-allauth, in our words and with our limits ----------------------------------
@@ -151,7 +158,7 @@ def _short_enough(password: str) -> None:
 class PlainLook:
     """Labels instead of placeholders, which vanish when they are needed."""
 
-    labels: dict[str, str] = {}
+    labels: dict[str, StrOrPromise] = {}
     fields: dict[str, forms.Field]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -167,13 +174,13 @@ def count_try(limits: tuple[Limit, ...], account: str, *, needs_redis: bool = Fa
     try:
         rate_limits.count(context.request, limits, account, needs_redis=needs_redis)
     except ApiError as error:
-        raise ValidationError(error.message) from error
+        raise ValidationError(gettext(error.message)) from error
 
 
 class ChangeAddressForm(PlainLook, allauth_forms.AddEmailForm):
     """Another e-mail address, which replaces the present one once it is confirmed."""
 
-    labels = {"email": "New e-mail address"}
+    labels = {"email": _("New e-mail address")}
 
     def clean_email(self) -> str:
         count_try(rate_limits.CHANGE_ADDRESS, user_of_page(context.request).external_id)
@@ -201,7 +208,7 @@ class ConfirmReauthenticationCodeForm(PlainLook, allauth_forms.ConfirmReauthenti
 class ResetPasswordForm(PlainLook, allauth_forms.ResetPasswordForm):
     """The address of an account whose password is forgotten; never says whether there is one."""
 
-    labels = {"email": "E-mail address"}
+    labels = {"email": _("E-mail address")}
 
     def clean_email(self) -> str:
         """Only the confirmed login counts: a link goes to no address that is yet to be proved."""
@@ -228,7 +235,7 @@ class ResetLinkForm(allauth_forms.UserTokenForm):
 class NewPasswordForm(PlainLook, allauth_forms.ResetPasswordKeyForm):
     """The new password twice. Whoever has the link reads that mailbox: the address is confirmed."""
 
-    labels = {"password1": "New password", "password2": "New password again"}
+    labels = {"password1": _("New password"), "password2": _("New password again")}
 
     def save(self) -> None:
         super().save()
@@ -241,10 +248,10 @@ class NewPasswordForm(PlainLook, allauth_forms.ResetPasswordKeyForm):
 class SetPasswordForm(PlainLook, allauth_forms.SetPasswordForm):
     """The first password of somebody who signs in without one."""
 
-    labels = {"password1": "Password", "password2": "Password again"}
+    labels = {"password1": _("Password"), "password2": _("Password again")}
 
 
 class ProviderSignUpForm(PlainLook, allauth_social_forms.SignupForm):
     """What an identity provider did not tell: the address."""
 
-    labels = {"email": "E-mail address"}
+    labels = {"email": _("E-mail address")}

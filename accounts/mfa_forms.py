@@ -15,13 +15,14 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db import OperationalError
 from django.forms.fields import InvalidJSONInput
+from django.utils.translation import gettext_lazy as _
 from redis.exceptions import RedisError
 
 from accounts import rate_limits
 from accounts.forms import PlainLook, count_try
 
-AWAY = "A part of the service is away for a moment. Try again shortly."
-NOT_RIGHT = "This is not right, or was used before. Try again."
+AWAY = _("A part of the service is away for a moment. Try again shortly.")
+NOT_RIGHT = _("This is not right, or was used before. Try again.")
 MAX_CODE_CHARACTERS = 40
 # What a made-up answer of a passkey does to the library that reads it.
 MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -32,7 +33,7 @@ MAX_CREDENTIAL_CHARACTERS = 16 * 1024
 class CodeMixin(PlainLook):
     """A code of an authenticator app, or a recovery code."""
 
-    labels = {"code": "Code"}
+    labels = {"code": _("Code")}
     user: Any
     cleaned_data: dict[str, Any]
 
@@ -61,7 +62,7 @@ class CodeMixin(PlainLook):
 class ActivateTotpForm(CodeMixin, totp.ActivateTOTPForm):
     """The first code of a new authenticator app."""
 
-    labels = {"code": "Code that the app shows"}
+    labels = {"code": _("Code that the app shows")}
 
 
 class SecondFactorForm(CodeMixin, base.AuthenticateForm):
@@ -122,7 +123,7 @@ class PasskeySignInForm(CredentialMixin, webauthn.LoginWebAuthnForm):
 class AddPasskeyForm(PlainLook, webauthn.AddWebAuthnForm):
     """A new passkey, with a name to tell it from others."""
 
-    labels = {"name": "Name", "passwordless": "Sign in with it alone"}
+    labels = {"name": _("Name"), "passwordless": _("Sign in with it alone")}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -130,7 +131,7 @@ class AddPasskeyForm(PlainLook, webauthn.AddWebAuthnForm):
         self.fields["name"].widget.attrs["maxlength"] = 100
         passwordless = self.fields["passwordless"]
         passwordless.initial = True
-        passwordless.help_text = (
+        passwordless.help_text = _(
             "It asks for your finger, face or PIN in place of address and password. Without it, "
             "the key is a second step after your password."
         )
@@ -151,7 +152,7 @@ class AddPasskeyForm(PlainLook, webauthn.AddWebAuthnForm):
 class RenamePasskeyForm(PlainLook, webauthn.EditWebAuthnForm):
     """Another name for a passkey."""
 
-    labels = {"name": "Name"}
+    labels = {"name": _("Name")}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

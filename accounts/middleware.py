@@ -1,4 +1,4 @@
-"""Whoever signs in with a one-time password chooses their own before anything else."""
+"""What stands before the pages: one's own password first, one's own language, no caches."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import translation
 from django.utils.cache import add_never_cache_headers
 from django.utils.deprecation import MiddlewareMixin
 
 from accounts import passwords
 from accounts.keys import KeyDestroyed, KeysUnavailable
+from accounts.preferences import preferences_of
 
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 30
+API_PREFIX = "/v1/"
 OPEN_VIEWS = frozenset({"accounts:change_password", "accounts:sign_out"})
 
 
@@ -38,6 +42,26 @@ class OwnPasswordFirst(MiddlewareMixin):
         wanted = request.get_full_path() if request.method in ("GET", "HEAD") else "/"
         change = reverse("accounts:change_password")
         return HttpResponseRedirect(f"{change}?{urlencode({'next': wanted})}")
+
+
+class PreferredLanguage(MiddlewareMixin):
+    """The language that the person chose, else the browser's. Not the cookie's, which is of whoever
+    chose one here last: it counts on the pages before a sign-in.
+
+    Those two are LocaleMiddleware's, which must stand before; it also ends what is begun here, with
+    the next request of this thread. The API speaks to programs, and spares the look at the session.
+    """
+
+    def process_request(self, request: HttpRequest) -> None:
+        signed_in = settings.SESSION_COOKIE_NAME in request.COOKIES
+        if not signed_in or request.path.startswith(API_PREFIX):
+            return
+        if not request.user.is_authenticated:
+            return
+        request.COOKIES.pop(settings.LANGUAGE_COOKIE_NAME, None)
+        chosen = preferences_of(request.user).language
+        translation.activate(chosen or translation.get_language_from_request(request))
+        request.LANGUAGE_CODE = translation.get_language()
 
 
 class KeysAwayPage(MiddlewareMixin):

@@ -1,42 +1,20 @@
-"""Pages of somebody's own account: what there is, and the sessions that are open."""
+"""The page of one's own sessions: the browsers that are signed in."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from allauth.account.models import EmailAddress
-from allauth.mfa.models import Authenticator
-from allauth.socialaccount.models import SocialAccount
 from allauth.usersessions.models import UserSession
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_safe
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_http_methods
 
-from accounts import tokens
-from accounts.adapters import SocialAdapter
 from accounts.models import User
 from accounts.requests import user_of_page
-
-
-@require_safe
-@login_required
-def overview(request: HttpRequest) -> HttpResponse:
-    """`/accounts/`: everything about one's account, and where to change it."""
-    user = user_of_page(request)
-    kinds = list(Authenticator.objects.filter(user=user).values_list("type", flat=True))
-    context = {
-        "pending_address": EmailAddress.objects.filter(user=user, verified=False).first(),
-        "has_app": Authenticator.Type.TOTP in kinds,
-        "passkeys": kinds.count(Authenticator.Type.WEBAUTHN),
-        "token_count": tokens.live(user).count(),
-        "session_count": len(open_sessions(request, user)),
-        "connections": SocialAccount.objects.filter(user=user).count(),
-        "identity_providers": SocialAdapter(request).list_apps(request),
-    }
-    return render(request, "accounts/overview.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -52,8 +30,8 @@ def sessions(request: HttpRequest) -> HttpResponse:
         session.end()  # the row in PostgreSQL goes; open streams follow within seconds
         ended += 1
     if ended:
-        text = "That browser is signed out." if ended == 1 else f"{ended} browsers are signed out."
-        messages.success(request, text)
+        text = ngettext("That browser is signed out.", "%(count)s browsers are signed out.", ended)
+        messages.success(request, text % {"count": ended})
     return HttpResponseRedirect(reverse("usersessions_list"))
 
 

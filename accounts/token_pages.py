@@ -11,6 +11,8 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts import rate_limits, tokens
@@ -21,8 +23,10 @@ from accounts.scopes import ALL, READ
 from accounts.token_views import expiry
 from accounts.views import rate_limited
 
-LIVES = ((30, "30 days"), (90, "90 days"), (365, "A year"), (0, "Until it is revoked"))
-POWERS = (("write", "Read and write"), ("read", "Only read"))
+LIVES = ((30, _("30 days")), (90, _("90 days")), (365, _("A year")), (0, _("Until it is revoked")))
+# What `tokens` raises in the API's English, said here in the language of the page.
+TOO_MANY = gettext_noop("You have as many API tokens as one person may have. Revoke one first.")
+POWERS = (("write", _("Read and write")), ("read", _("Only read")))
 OVERLAPS = {"0": timedelta(0), "1h": timedelta(hours=1), "1d": timedelta(days=1)}
 
 
@@ -30,12 +34,12 @@ class MakeTokenForm(forms.Form):
     """A new API token."""
 
     name = forms.CharField(
-        label="Name",
+        label=_("Name"),
         max_length=tokens.MAX_NAME_CHARACTERS,
-        help_text="What it is for: a machine, a script.",
+        help_text=_("What it is for: a machine, a script."),
     )
-    power = forms.ChoiceField(label="It may", choices=POWERS)
-    days = forms.TypedChoiceField(label="It ends after", choices=LIVES, coerce=int, initial=90)
+    power = forms.ChoiceField(label=_("It may"), choices=POWERS)
+    days = forms.TypedChoiceField(label=_("It ends after"), choices=LIVES, coerce=int, initial=90)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"label_suffix": "", **kwargs})
@@ -71,7 +75,7 @@ def revoke(request: HttpRequest, token: str) -> HttpResponse:
     """Ends it at once."""
     old = _own(request, token)
     if tokens.revoke(old):
-        messages.success(request, f"{old.name} is revoked.")
+        messages.success(request, gettext("%(name)s is revoked.") % {"name": old.name})
     return HttpResponseRedirect(reverse("accounts:tokens"))
 
 
@@ -97,7 +101,7 @@ def _make(request: HttpRequest, form: MakeTokenForm) -> HttpResponse:
 def _refused(request: HttpRequest, error: ApiError) -> HttpResponse:
     if isinstance(error, RateLimited):
         return rate_limited(request, error)
-    messages.error(request, error.message)
+    messages.error(request, gettext(error.message))
     return HttpResponseRedirect(reverse("accounts:tokens"))
 
 

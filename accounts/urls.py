@@ -12,7 +12,14 @@ from allauth.mfa.webauthn import views as passkey_views
 from allauth.socialaccount import views as social_views
 from django.urls import include, path, re_path
 
-from accounts import oidc_provider, rate_limits, security_views, token_pages, views
+from accounts import (
+    oidc_provider,
+    rate_limits,
+    security_views,
+    settings_pages,
+    token_pages,
+    views,
+)
 
 sign_in = views.SignInView.as_view()
 sign_out = views.SignOutView.as_view()
@@ -34,7 +41,8 @@ passkey_sign_in = views.limited(
 )(by_passkey(passkey_views.login_webauthn))
 
 own = [
-    path("", security_views.overview, name="root"),
+    path("", settings_pages.profile, name="root"),
+    path("look/", settings_pages.look, name="look"),
     path("sign-in/", sign_in, name="sign_in"),
     path("sign-out/", sign_out, name="sign_out"),
     path("sign-up/", sign_up, name="sign_up"),

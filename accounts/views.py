@@ -53,6 +53,8 @@ MAY_FOLLOW = (
     "sessions/",
     "connections/",
     "tokens/",
+    "look/",
+    "usage/",
 )
 NOT_OF_SECURITY = ("security/authenticate/", "security/webauthn/login/")
 
@@ -283,11 +285,17 @@ def rate_limited(request: HttpRequest, exception: Exception | None = None) -> Ht
         error = RateLimited(retry_after_s=api_errors.RATE_LIMITED_RETRY_S)
     if request.get_preferred_type(["text/html", "application/json"]) == "application/json":
         return api_errors.json_response(error)
-    context = {"retry_after_s": error.retry_after_s}
+    context = _wait_in_words(error.retry_after_s or 0)
     response = render(request, "429.html", context, status=error.http_status)
     for name, value in api_errors.headers_of(error).items():
         response[name] = value
     return response
+
+
+def _wait_in_words(seconds: int) -> dict[str, int]:
+    """Nobody counts 2,546 seconds: whole minutes, or hours where there are many; none for 0."""
+    minutes = -(-seconds // 60)
+    return {"wait_hours": -(-minutes // 60)} if minutes > 90 else {"wait_minutes": minutes}
 
 
 @never_cache

@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 
 from accounts import sql
 from accounts.models import User
+from accounts.preferences import preferences_of
 from generation.exceptions import NoPlan, NotInRegion, UnknownModel
 from generation.models import Model, Pool, Replica
 from generation.regions import ANYWHERE, Residence, residence_of
@@ -55,13 +56,15 @@ class Offer:
     terms: Terms
     residence: Residence
     models: tuple[tuple[Model, list[Pool]], ...]
+    preferred: str | None = None  # the person's own default model; the plan may not have it
 
     def find(self, slug: str | None) -> tuple[Model, list[Pool]] | None:
-        """The model of that slug, or the default one, or the first."""
+        """The model of that slug, or the person's default, the service's, or the first."""
         if slug is not None:
             return next((one for one in self.models if one[0].slug == slug), None)
         there = [one for one in self.models if one[1]]
-        default = next((one for one in there if one[0].is_default), None)
+        own = next((one for one in there if one[0].slug == self.preferred), None)
+        default = own or next((one for one in there if one[0].is_default), None)
         return default or next(iter(there or self.models), None)
 
     @property
@@ -102,7 +105,10 @@ def offer_later(user: User) -> Callable[[], Offer]:
         residence = residence_of(user, given.residency)
         allowed = [one for one in found.values() if given.allows(one[0].slug)]
         return Offer(
-            given, residence, tuple((model, residence.sort(pools)) for model, pools in allowed)
+            given,
+            residence,
+            tuple((model, residence.sort(pools)) for model, pools in allowed),
+            preferences_of(user).default_model,
         )
 
     return offer

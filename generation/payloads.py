@@ -86,7 +86,7 @@ def other_region_notice(region: str, *, is_home: bool = False) -> dict[str, obje
     text = "The answer comes from another region, where it can begin sooner."
     if is_home:
         text = "The answer comes from your own region after all."
-    return {"code": "other_region", "text": text, "region": region}
+    return {"code": "other_region", "text": text, "region": region, "home": is_home}
 
 
 RECOVERED: Final[Mapping[str, object]] = {

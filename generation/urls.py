@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from generation import views
+from generation import preference_views, views
 
 MESSAGE = "conversations/<str:conversation>/messages/<str:message>"
 
@@ -19,5 +19,6 @@ urlpatterns = [
     path("runs/<str:run>:stop", views.StopView.as_view()),
     path("runs/<str:run>", views.RunView.as_view()),
     path("models", views.ModelsView.as_view()),
+    path("me/preferences", preference_views.PreferencesView.as_view()),
     path("usage", views.UsageView.as_view()),
 ]
