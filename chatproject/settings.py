@@ -64,15 +64,18 @@ MIDDLEWARE = [
     "chatproject.api_headers.NoStore",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",  # the cookie, else what the browser asks for
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "accounts.middleware.PreferredLanguage",  # after LocaleMiddleware too
     "allauth.account.middleware.AccountMiddleware",
     "accounts.middleware.OwnPasswordFirst",
     "accounts.middleware.KeptNowhere",
     "accounts.middleware.KeysAwayPage",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "chatproject.languages.EnglishApi",  # after whatever chooses a language
     "django_prometheus.middleware.PrometheusAfterMiddleware",  # last
 ]
 
@@ -92,6 +95,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
                 "chatproject.pages.product",
+                "accounts.context.look",
             ],
         },
     },
@@ -296,6 +300,9 @@ API_TOKEN_OVERLAP_MAX_S: int = env.int("API_TOKEN_OVERLAP_MAX_S", default=24 * 3
 # --- pages ----------------------------------------------------------------------------------------
 
 LANGUAGE_CODE = "en"
+# Each has its catalogues in locale/ and static/js/catalogues/; docs/translating.md adds one.
+LANGUAGES = [("en", "English"), ("hi", "हिन्दी"), ("ar", "العربية")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = True
@@ -329,6 +336,7 @@ CONTENT_SECURITY_POLICY = {
         "font-src": [SELF],
         "connect-src": [SELF],
         "manifest-src": [SELF],
+        "worker-src": [SELF],
         "form-action": [SELF],
         "frame-ancestors": [NONE],
         "base-uri": [NONE],

@@ -75,7 +75,7 @@ def bootstrap(dev: bool) -> None:
         name, files = ("dev", DEV_FILES) if dev else ("run", RUN_FILES)
         install(name, files)
     if (CHECKOUT / "package-lock.json").exists():
-        ensure_node_packages()
+        ensure_node_packages(dev)
 
 
 # --- the virtual environment ----------------------------------------------------------------------
@@ -221,18 +221,21 @@ def explain(what: str, lines: list[str]) -> str:
 # --- front-end packages ---------------------------------------------------------------------------
 
 
-def ensure_node_packages() -> None:
+def ensure_node_packages(dev: bool) -> None:
     wanted = hashlib.sha256((CHECKOUT / "package-lock.json").read_bytes()).hexdigest()
+    wanted_dev = f"{wanted} dev"  # the tests' packages too
     mark = NODE_MODULES / ".installed"
-    if mark.exists() and mark.read_text() == wanted:
+    installed = mark.read_text() if mark.exists() else ""
+    if installed == wanted_dev or (installed == wanted and not dev):
         return
     say("Installing front-end packages")
     npm, path = find_npm()
     os.environ["PATH"] = path
-    command = [npm, "ci", "--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund"]
+    omit = [] if dev else ["--omit=dev"]
+    command = [npm, "ci", "--ignore-scripts", *omit, "--no-audit", "--no-fund"]
     run_shown(command, "npm", lambda line: None)
     NODE_MODULES.mkdir(exist_ok=True)
-    mark.write_text(wanted)
+    mark.write_text(wanted_dev if dev else wanted)
 
 
 def find_npm() -> tuple[str, str]:

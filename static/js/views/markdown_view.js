@@ -1,12 +1,16 @@
 /** Markdown that grows: blocks that did not change keep their nodes (and a reader's selection in them). */
 import { escapeHtml } from "#js/models/escape.js"
+import { t } from "#js/models/i18n.js"
 import { BlockStream } from "#js/models/markdown.js"
-import { copyWith, h, icon } from "#js/views/dom.js"
+import { CodeView } from "#js/views/code_view.js"
+import { offerDrawing } from "#js/views/diagram_offer.js"
+import { h } from "#js/views/dom.js"
+import { drawMaths } from "#js/views/math_view.js"
 import { sanitise } from "#js/views/sanitise.js"
 
 export class MarkdownView {
   #blocks = new BlockStream()
-  #shown = [] // {key, token, node}, in order
+  #shown = [] // {key, node, code, closed}, in order
 
   constructor() {
     this.element = h("div", { class: "prose" })
@@ -14,53 +18,89 @@ export class MarkdownView {
 
   /** @param {boolean} final read the whole text once more: no more will come */
   show(text, final = false) {
-    const blocks = this.#blocks.update(text, final).filter((block) => block.type !== "space")
-    blocks.forEach((block, index) => this.#showBlock(block, index))
-    for (const old of this.#shown.splice(blocks.length)) old.node.remove()
+    const all = this.#blocks.update(text, final)
+    const blocks = all.filter((block) => block.type !== "space")
+    const open = final ? 0 : all.slice(this.#blocks.closedCount).filter((block) => block.type !== "space").length
+    blocks.forEach((block, index) => this.#showBlock(block, index, index < blocks.length - open || block.complete))
+    for (const old of this.#shown.splice(blocks.length)) remove(old)
   }
 
-  #showBlock(block, index) {
+  /** It left the page for good. */
+  discard() {
+    for (const shown of this.#shown) discard(shown)
+  }
+
+  #showBlock(block, index, closed) {
     const old = this.#shown[index]
-    if (old?.key === block.key) return
-    if (old && growCode(old, block)) return
-    const node = renderBlock(block)
-    if (old) old.node.replaceWith(node)
-    else this.element.append(node)
-    this.#shown[index] = { key: block.key, token: block.token, node }
+    if (old?.key === block.key && old.type === block.type) {
+      if (closed && !old.closed) close(old)
+      return
+    }
+    if (old && growCode(old, block, closed)) return
+    const shown = block.type === "code" ? codeBlock(block, closed) : renderBlock(block, closed, old)
+    if (old) {
+      old.node.replaceWith(shown.node)
+      discard(old, shown.codes)
+    } else this.element.append(shown.node)
+    this.#shown[index] = shown
   }
 }
 
 /** A code block that only grew gets its new text appended: cost by what is new, not by its length. */
-function growCode(old, block) {
-  if (!sameCode(old.token, block.token)) return false
-  const node = old.node.querySelector("code")?.firstChild
-  const before = shownCode(old.token).slice(0, -1)
-  const after = shownCode(block.token)
-  if (node?.length !== before.length + 1 || !after.startsWith(before)) return false
-  node.replaceData(before.length, 1, after.slice(before.length))
+function growCode(old, block, closed) {
+  if (old.type !== "code" || block.type !== "code" || old.lang !== block.token.lang) return false
+  if (!old.codes[0].show(block.code, closed)) return false
   old.key = block.key
-  old.token = block.token
+  if (closed && !old.closed) close(old)
   return true
 }
 
-function sameCode(before, after) {
-  return before.type === "code" && after.type === "code" && before.lang === after.lang
+/** No more will come of this block. */
+function close(shown) {
+  shown.closed = true
+  for (const code of shown.codes) closeCode(code)
 }
 
-/** A code token's text as the renderer writes it: with exactly one line end. */
-function shownCode(token) {
-  return `${token.text.replace(/\n$/, "")}\n`
+function closeCode(code) {
+  code.show(code.text, true)
+  offerDrawing(code)
 }
 
-function renderBlock(block) {
+function remove(shown) {
+  shown.node.remove()
+  discard(shown)
+}
+
+function discard(shown, reused = []) {
+  for (const code of shown.codes) if (!reused.includes(code)) code.discard()
+}
+
+/** Code needs no HTML: it is made of text nodes. */
+function codeBlock(block, closed) {
+  const { lang = "" } = block.token
+  const view = new CodeView({ language: wordOf(lang), text: block.code, closed })
+  const node = h("div", { class: "block" }, view.element)
+  const shown = { key: block.key, type: "code", lang: block.token.lang, node, codes: [view], closed: false }
+  if (closed) close(shown)
+  return shown
+}
+
+function wordOf(lang) {
+  return /^[\w+#.-]{1,40}(?=$|[\s{:,])/.exec(lang)?.[0] ?? ""
+}
+
+function renderBlock(block, closed, old) {
   const node = h("div", { class: "block" })
   node.append(sanitise(htmlOf(block)))
   for (const code of node.querySelectorAll("code")) code.setAttribute("dir", "ltr")
   for (const element of node.querySelectorAll("p, h3, h4, h5, h6, ul, ol, table")) setDirection(element)
   for (const item of node.querySelectorAll("li")) item.classList.toggle("task", /^\s*[☐☑]/.test(item.textContent))
-  for (const pre of node.querySelectorAll("pre")) frameCode(pre)
+  const codes = [...node.querySelectorAll("pre")].map((pre, index) => frameCode(pre, old?.codes[index]))
   for (const table of node.querySelectorAll("table")) frameTable(table)
-  return node
+  drawMaths(node)
+  const shown = { key: block.key, type: block.type, node, codes, closed: false }
+  if (closed) close(shown)
+  return shown
 }
 
 function htmlOf(block) {
@@ -80,21 +120,18 @@ function setDirection(element) {
   if (!element.parentElement.closest("ul, ol, table")) element.setAttribute("dir", "auto")
 }
 
-function frameCode(pre) {
+/** Code inside a list or a quote, which is read again as a whole: its code keeps the view, and the colours, it has. */
+function frameCode(pre, old) {
   const code = pre.querySelector("code") ?? pre
   const language = /language-(\S+)/.exec(code.className)?.[1] ?? "text"
-  const button = h("button", { type: "button", class: "quiet", onclick: () => copyWith(button, code.textContent) })
-  button.append(icon("copy"), h("span", {}, "Copy"))
-  const frame = h("div", { class: "code", dir: "ltr" })
-  pre.replaceWith(frame)
-  pre.setAttribute("tabindex", "0")
-  pre.setAttribute("role", "region")
-  pre.setAttribute("aria-label", `Code, ${language}`)
-  frame.append(h("div", { class: "code-head" }, h("span", {}, language), button), pre)
+  const text = code.textContent.replace(/\n+$/, "")
+  const view = old?.language === language && old.show(text) ? old : new CodeView({ language, text })
+  pre.replaceWith(view.element)
+  return view
 }
 
 function frameTable(table) {
-  const frame = h("div", { class: "table", tabindex: "0", role: "region", "aria-label": "Table" })
+  const frame = h("div", { class: "table", tabindex: "0", role: "region", "aria-label": t("Table") })
   table.replaceWith(frame)
   frame.append(table)
 }
