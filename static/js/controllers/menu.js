@@ -1,5 +1,5 @@
 /** One menu for the whole page, opened beside the button that asks for it. */
-import { h, icon } from "#js/views/dom.js"
+import { h, icon, isRightToLeft } from "#js/views/dom.js"
 
 const MARGIN_PX = 8
 
@@ -17,7 +17,10 @@ export class Menu {
     document.addEventListener("scroll", (event) => event.target.contains(this.#button) && this.close(), true)
   }
 
-  /** @param {{label: string, icon: string, act: () => void}[]} items */
+  /**
+   * @param {{label: string, icon: string, act: () => void, note?: Node, checked?: boolean}[]} items
+   *   `note`: what stands under the label; `checked`: one of several of which one holds
+   */
   open(button, items) {
     if (this.#button === button) return this.close({ back: true })
     this.close()
@@ -28,7 +31,8 @@ export class Menu {
     this.element.replaceChildren(...items.map((item) => this.#item(item)))
     this.element.hidden = false
     this.#place(button)
-    this.element.firstElementChild.focus({ preventScroll: true })
+    const first = this.element.querySelector('[aria-checked="true"]') ?? this.element.firstElementChild
+    first.focus({ preventScroll: true })
   }
 
   close({ back = false } = {}) {
@@ -41,19 +45,24 @@ export class Menu {
     if (back) there?.focus({ preventScroll: true })
   }
 
-  #item({ label, icon: name, act }) {
+  #item({ label, icon: name, act, note = null, checked = null }) {
     const choose = () => {
       this.close({ back: true })
       act()
     }
-    return h("button", { type: "button", role: "menuitem", tabindex: "-1", onclick: choose }, icon(name), h("span", { dir: "auto" }, label))
+    const role = checked === null ? "menuitem" : "menuitemradio"
+    const said = note ? h("span", { class: "menu-said" }, h("span", { dir: "auto" }, label), note) : h("span", { dir: "auto" }, label)
+    const state = checked === null ? {} : { "aria-checked": String(checked) }
+    return h("button", { type: "button", role, ...state, tabindex: "-1", onclick: choose }, icon(name), said)
   }
 
   /** Below the button, or above it where there is no room; never outside the window. */
   #place(button) {
     const at = button.getBoundingClientRect()
     const { offsetWidth: width, offsetHeight: height } = this.element
-    const left = Math.min(at.left, innerWidth - width - MARGIN_PX)
+    // From the button's near edge, in the direction of the language.
+    const near = isRightToLeft(this.element) ? at.right - width : at.left
+    const left = Math.min(near, innerWidth - width - MARGIN_PX)
     const below = at.bottom + height + MARGIN_PX <= innerHeight
     this.element.style.left = `${Math.max(MARGIN_PX, left)}px`
     this.element.style.top = `${below ? at.bottom + 4 : Math.max(MARGIN_PX, at.top - height - 4)}px`

@@ -1,4 +1,5 @@
 /** What the buttons under messages do. */
+import { t } from "#js/models/i18n.js"
 import { placeWords } from "#js/models/versions.js"
 
 export class Messages {
@@ -19,6 +20,7 @@ export class Messages {
       onRegenerate: (reply) => this.#regenerate(reply, null),
       onOtherModel: (reply, button) => this.menu.open(button, this.#models(reply)),
       onContinue: (reply) => this.continueReply(reply),
+      onDetails: (reply) => this.conversation().api.run(reply.run),
       onRate: (reply, rating, reason) => this.#rate(reply, rating, reason),
     }
   }
@@ -67,7 +69,7 @@ export class Messages {
   /** The button that was pressed has gone with its message. */
   #begun(begun) {
     if (begun) this.toComposer()
-    else this.announcer.say("Something is being sent. Wait a moment, then try again.")
+    else this.announcer.say(t("Something is being sent. Wait a moment, then try again."))
     return begun
   }
 
@@ -80,7 +82,7 @@ export class Messages {
 
   async #rate(reply, rating, reason) {
     const saved = await this.conversation().rate(reply, rating, reason)
-    if (saved) this.announcer.say(rating ? "Thank you. Your feedback is saved." : "Your feedback is taken back.")
+    if (saved) this.announcer.say(rating ? t("Thank you. Your feedback is saved.") : t("Your feedback is taken back."))
     return saved
   }
 }

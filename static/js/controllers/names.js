@@ -1,5 +1,7 @@
 /** Rename and delete, from the list and from above the thread. */
+import { t } from "#js/models/i18n.js"
 import { renameProblem, titleText } from "#js/models/words.js"
+import { ownsFocus } from "#js/views/dom.js"
 import { renameForm } from "#js/views/rename_form.js"
 
 export class Names {
@@ -17,6 +19,20 @@ export class Names {
 
   #endHere = null
 
+  /** @returns {boolean} false where no conversation is open */
+  renameCurrent() {
+    const item = this.current()
+    if (item) this.#renameHere(item)
+    return item !== null
+  }
+
+  /** @returns {boolean} false where no conversation is open */
+  deleteCurrent() {
+    const item = this.current()
+    if (item) this.#delete(item)
+    return item !== null
+  }
+
   #openHere() {
     const item = this.current()
     if (item) this.menu.open(this.button, this.#items(item, () => this.#renameHere(item)))
@@ -24,28 +40,31 @@ export class Names {
 
   #items(item, rename) {
     return [
-      { label: "Rename", icon: "pencil", act: rename },
-      { label: "Delete", icon: "bin", act: () => this.#delete(item) },
+      { label: t("Rename"), icon: "pencil", act: rename },
+      { label: t("Delete"), icon: "bin", act: () => this.#delete(item) },
     ]
   }
 
   #renameHere(item) {
     this.closeForm()
     const end = (back) => {
+      if (this.#endHere !== endHere) return // ended already, and perhaps another one is open
+      const mayFocus = back && ownsFocus(form.element)
       form.element.remove()
       this.head.classList.remove("renaming")
       this.#endHere = null
-      if (back) this.button.focus()
+      if (mayFocus) this.button.focus()
     }
     const form = this.#form(item, () => end(true))
-    this.#endHere = () => end(false)
+    const endHere = () => end(false)
+    this.#endHere = endHere
     this.head.classList.add("renaming")
     this.title.after(form.element)
     form.focus()
   }
 
   #renameListed(item) {
-    const form = this.#form(item, () => this.sidebar.endRename())
+    const form = this.#form(item, () => this.sidebar.endRename(form))
     this.sidebar.rename(item.id, form)
   }
 
@@ -63,7 +82,7 @@ export class Names {
     try {
       const title = await this.list.rename(id, wanted)
       this.onRenamed(id, title)
-      this.announcer.say(`Renamed to ${title}`)
+      this.announcer.say(t("Renamed to {title}", { title }))
       return null
     } catch (error) {
       const problem = renameProblem(error)

@@ -1,53 +1,61 @@
-/** The sidebar: the list, more of it when its end is seen, and its life as a sheet on a phone. */
-import { byDay } from "#js/models/conversation_list.js"
-import { titleText } from "#js/models/words.js"
-import { sidebarItems } from "#js/views/sidebar_view.js"
+/** The sidebar: the list, more of it when its end is near, and the reader's place in it. */
+import { byDay, untilMidnight } from "#js/models/days.js"
+import { keptTop, layOut, windowOf } from "#js/models/list_window.js"
+import { ownsFocus } from "#js/views/dom.js"
+import { SidebarView } from "#js/views/sidebar_view.js"
+
+// The next page is asked for before its place is seen.
+const END_MARGIN = "0px 0px 400px 0px"
+// Until the first rows are measured.
+const SIZES = { rowPx: 36, headPx: 40 }
 
 export class Sidebar {
   #renaming = null // the conversation whose title is a field now: the list waits with its news
+  #form = null // that field's form
+  #plan = layOut([], SIZES)
+  #laid = {} // of what the plan is: {items, sizes, day}
+  #sizes = SIZES
+  #frame = 0
 
-  #shown = null
-
-  /** @param {object} options {element, items, toggle, close, scrim, main, list, onOpen(id|null), onMenu(item, button)} */
+  /** @param {object} options {element, items, sheet, list, onOpen(id|null), onMenu(item, button)} */
   constructor(options) {
     Object.assign(this, options)
-    this.seen = new IntersectionObserver((entries) => this.#seen(entries))
+    this.view = new SidebarView({
+      element: this.items,
+      onMenu: (item, button) => this.onMenu(item, button),
+      onMore: () => this.list.more(),
+      onRetry: () => this.list.retry(),
+    })
+    this.seen = new IntersectionObserver((entries) => this.#seen(entries), { root: this.items, rootMargin: END_MARGIN })
     this.list.on(() => this.#show())
     this.element.addEventListener("click", (event) => this.#click(event))
-    this.toggle.addEventListener("click", () => this.setOpen(true))
-    this.close.addEventListener("click", () => this.setOpen(false))
-    this.scrim.addEventListener("click", () => this.setOpen(false))
-    document.addEventListener("keydown", (event) => event.key === "Escape" && this.setOpen(false))
-  }
-
-  /** Only a phone's sheet opens and closes; beside it, the rest of the page rests. */
-  setOpen(open) {
-    if (document.body.classList.contains("sheet-open") === open) return
-    document.body.classList.toggle("sheet-open", open)
-    this.toggle.setAttribute("aria-expanded", String(open))
-    this.main.inert = open
-    const target = open ? this.close : this.toggle
-    target.focus()
+    this.items.addEventListener("scroll", () => this.#drawSoon(), { passive: true })
+    new ResizeObserver(() => this.#drawSoon()).observe(this.items)
+    this.#showAtMidnight()
   }
 
   /** The title of a conversation becomes `form`. */
   rename(id, form) {
-    this.endRename()
-    const row = this.#row(id)
+    this.endRename(this.#form)
+    const row = this.view.row(id)
     if (!row) return
     this.#renaming = id
+    this.#form = form
     row.classList.add("renaming")
     row.append(form.element)
     form.focus()
   }
 
-  endRename() {
-    const id = this.#renaming
-    if (!id) return
-    this.#renaming = null
-    this.#shown = null
+  /** @param {object|null} form the one that has ended; meanwhile another one may be open */
+  endRename(form) {
+    if (!form || form !== this.#form) return
+    const row = this.view.row(this.#renaming)
+    const mayFocus = ownsFocus(form.element)
+    this.#renaming = this.#form = null
+    row?.classList.remove("renaming")
+    form.element.remove()
     this.#show()
-    this.#row(id)?.querySelector("[data-act=menu]")?.focus()
+    if (mayFocus) row?.querySelector("[data-act=menu]")?.focus({ preventScroll: true })
   }
 
   /** Somewhere sensible for the keyboard's focus when what had it is gone. */
@@ -56,22 +64,105 @@ export class Sidebar {
     link.focus({ preventScroll: true })
   }
 
-  #row(id) {
-    return this.items.querySelector(`[data-item="${CSS.escape(id)}"]`)
-  }
-
   #show() {
     if (this.#renaming) return
-    const shown = whatIsShown(this.list)
-    if (shown === this.#shown) return // a row that is replaced under a finger is not pressed
-    this.#shown = shown
-    const focused = focusIn(this.items)
-    const hooks = { onMore: () => this.list.more(), onMenu: (item, button) => this.onMenu(item, button) }
-    this.items.replaceChildren(...sidebarItems(this.list, hooks))
-    if (focused) (this.items.querySelector(focused) ?? this.items.querySelector("a"))?.focus({ preventScroll: true })
+    const { status, items } = this.list
+    this.items.ariaBusy = String(status === "loading")
+    if (status === "loading" && !items.length) return // the shell's grey lines
+    if (status === "failed") return this.#showNote(() => this.view.showFailed())
+    if (!items.length) return this.#showNote(() => this.view.showNone())
+    this.#showList(items)
+    this.#showEnd()
+  }
+
+  #showNote(show) {
+    const hadFocus = this.items.contains(document.activeElement)
+    this.#plan = layOut([], this.#sizes)
+    this.#laid = {}
+    show()
+    if (hadFocus) (this.items.querySelector("button") ?? this.element.querySelector(".new-conversation")).focus()
+  }
+
+  /** What is read, and what has the focus, stays where it is. */
+  #showList(items) {
+    const before = this.#plan
+    const { scrollTop } = this.items
+    this.#layOut(items)
+    const top = keptTop(before, this.#plan, scrollTop)
+    this.#draw(top)
+    if (this.items.scrollTop !== top) this.items.scrollTop = top
+    this.#measure()
+  }
+
+  /** Most of what the list tells (a page is under way, another one is open) leaves its order as it was. */
+  #layOut(items) {
+    const day = new Date().toDateString()
+    const { items: before, sizes, day: that } = this.#laid
+    if (items === before && sizes === this.#sizes && day === that) return
+    this.#laid = { items, sizes: this.#sizes, day }
+    this.#plan = layOut(byDay(items), this.#sizes)
+  }
+
+  #showEnd() {
+    const { nextCursor, loadingMore, moreFailed } = this.list
+    const hadFocus = document.activeElement === this.view.more
+    this.view.showEnd({ more: nextCursor !== null, loading: loadingMore, failed: moreFailed })
     this.seen.disconnect()
-    const more = this.items.querySelector(".more")
-    if (more) this.seen.observe(more)
+    // After a failure only the reader asks again.
+    if (nextCursor && !loadingMore && !moreFailed) this.seen.observe(this.view.end)
+    if (hadFocus && !nextCursor) this.items.focus({ preventScroll: true })
+  }
+
+  #drawSoon() {
+    this.#frame ||= requestAnimationFrame(() => {
+      this.#frame = 0
+      this.#measure()
+      if (this.#plan.rows.length) this.#draw(this.items.scrollTop)
+    })
+  }
+
+  #draw(top) {
+    const focused = this.items.contains(document.activeElement) ? document.activeElement : null
+    const pinned = this.#renaming ?? focused?.closest("[data-item]")?.dataset.item ?? null
+    const at = this.#plan.rows.findIndex((row) => row.key === pinned)
+    const { from, to, ...space } = windowOf(this.#plan, { top, height: this.items.clientHeight, pinned })
+    const neighbours = focused ? this.#neighbours(focused) : []
+    this.view.show(this.#plan.rows.slice(from, to), { ...space, current: this.list.current })
+    if (this.#renaming && !this.view.row(this.#renaming)) this.#renaming = this.#form = null // scrolled far away
+    if (focused) this.#refocus(focused, neighbours, at >= 0)
+  }
+
+  /** Where the focus may go if its row goes: the rows below, then those above. */
+  #neighbours(focused) {
+    const links = [...this.items.querySelectorAll(".conversation-link")]
+    const at = links.indexOf(focused.closest("[data-item]")?.querySelector(".conversation-link"))
+    return at < 0 ? links : [...links.slice(at + 1), ...links.slice(0, at).reverse()]
+  }
+
+  #refocus(focused, neighbours, stillListed) {
+    if (document.activeElement === focused) return
+    if (focused.isConnected) return focused.focus({ preventScroll: true }) // it was moved
+    const next = stillListed ? null : neighbours.find((link) => link.isConnected)
+    ;(next ?? this.items).focus({ preventScroll: true })
+  }
+
+  /** Rows are as high as the reader's letters want them. */
+  #measure() {
+    const { rowPx, headPx } = this.view.measure()
+    if (!rowPx || this.#renaming) return
+    const sizes = { rowPx, headPx: headPx ?? this.#sizes.headPx }
+    if (isNear(sizes.rowPx, this.#sizes.rowPx) && isNear(sizes.headPx, this.#sizes.headPx)) return
+    this.#sizes = sizes
+    this.#layOut(this.list.items)
+    this.#draw(this.items.scrollTop)
+  }
+
+  #showAtMidnight() {
+    // A little later: a timer may come early.
+    setTimeout(() => {
+      this.#show()
+      this.#showAtMidnight()
+    }, untilMidnight() + 1_000)
   }
 
   #seen(entries) {
@@ -83,22 +174,10 @@ export class Sidebar {
     // A click that asks for another tab or window is the browser's.
     if (!link || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return
     event.preventDefault()
-    this.setOpen(false)
-    this.onOpen(link.dataset.conversation ?? null)
+    this.sheet.closeFor(() => this.onOpen(link.dataset.conversation ?? null))
   }
 }
 
-/** All that the list's rows are drawn from. */
-function whatIsShown({ status, items, current, nextCursor }) {
-  const days = byDay(items).map((group) => [group.label, group.items.map((item) => [item.id, titleText(item)])])
-  return JSON.stringify([status, current, nextCursor !== null, days])
-}
-
-/** How to find again what has the focus now; null where it is elsewhere. */
-function focusIn(items) {
-  const focused = document.activeElement
-  if (!items.contains(focused)) return null
-  const row = focused.closest("[data-item]")
-  if (!row) return ".more"
-  return `[data-item="${CSS.escape(row.dataset.item)}"] ${focused.dataset.act ? "[data-act=menu]" : "a"}`
+function isNear(one, other) {
+  return Math.abs(one - other) < 0.01
 }

@@ -1,4 +1,5 @@
 /** Offers to bring back what was deleted: with a button for a while, and with Ctrl or Cmd and Z. */
+import { t } from "#js/models/i18n.js"
 import { trashLine } from "#js/models/words.js"
 
 export class Undo {
@@ -40,7 +41,7 @@ export class Undo {
   #say(text, verb) {
     if (text === this.#spoken) return
     this.#spoken = text
-    this.announcer.say(verb === "undo" ? `${text} Undo with Control or Command and Z.` : text)
+    this.announcer.say(verb === "undo" ? `${text} ${t("Undo with Control or Command and Z.")}` : text)
   }
 
   #act() {

@@ -72,8 +72,22 @@ export class Api {
     return this.#write("POST", `/messages/${encodeURIComponent(message)}/feedback`, feedback)
   }
 
+  /** @param {object} changes {theme?, language?, default_model?} */
+  setPreferences(changes) {
+    return this.#write("PATCH", "/me/preferences", changes)
+  }
+
   models() {
     return this.#json("/models")
+  }
+
+  run(run) {
+    return this.#json(`/runs/${encodeURIComponent(run)}`)
+  }
+
+  /** What has been used, what is left and when it is back. */
+  usage() {
+    return this.#json("/usage")
   }
 
   stopRun(run) {

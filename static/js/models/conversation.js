@@ -13,7 +13,7 @@ import { choose, chooseInsteadOf, readUpTo } from "#js/models/leaf.js"
 import { freshBeside, pairOf, randomKey, sendBody } from "#js/models/letters.js"
 import { Message, SAVED, WRITING } from "#js/models/message.js"
 import { RunStream } from "#js/models/run_stream.js"
-import { noticeAfter } from "#js/models/words.js"
+import { noticeAfter } from "#js/models/waiting.js"
 
 const NOT_FOUND = new Set([400, 404])
 
@@ -43,7 +43,7 @@ export class Conversation extends Emitter {
     this.loadError = null
     this.earlierError = null // why the last try to load earlier messages failed
     this.ended = null // the reply that ended last while this page was looking
-    this.refusal = null // {error, kept} of what was asked for last, when nothing of it was kept on the server
+    this.refusal = null // {error, kept, at} of what was asked for last, when nothing of it was kept on the server
     this.failure = null // {what: "switch"|"feedback", error}
     this.switching = false // another version is being fetched
     this.elsewhere = false // the conversation goes on in another version, chosen on another device
@@ -215,10 +215,10 @@ export class Conversation extends Emitter {
    * Send below what is shown. Where that is an answer which is being stopped, the send waits for its end.
    * @returns {boolean} false where nothing can be sent now
    */
-  sendText(text, { model = null } = {}) {
+  sendText(text, { model = null, key = this.newKey() } = {}) {
     const live = this.liveReply
     if (this.status !== "ready" || this.switching || (live && !this.#endsSoon(live))) return false
-    const letter = this.#letter({ body: sendBody(text, { parent: this.leaf?.id, model }) })
+    const letter = this.#letter({ key, body: sendBody(text, { parent: this.leaf?.id, model }) })
     if (live) return this.#postAfter(live, letter)
     return this.#post(letter, this.messages.length)
   }
@@ -258,7 +258,7 @@ export class Conversation extends Emitter {
   }
 
   #letter(more) {
-    return { conversation: this.id, key: this.newKey(), ...more }
+    return { conversation: this.id, key: more.key ?? this.newKey(), ...more }
   }
 
   /** A user's message and its reply, in place of everything from `at` on. */
@@ -424,7 +424,7 @@ export class Conversation extends Emitter {
 
   /** Nothing was written on the server: what was shown before is back, the text goes to where it was typed. */
   #refused(reply, error, { send, user, cut, edited }) {
-    const words = { error, kept: edited ? "in its place" : user ? "below" : null }
+    const words = { error, kept: edited ? "in its place" : user ? "below" : null, at: Date.now() }
     const lookAgain = this.#lookAgain || error.status === 409
     if (user) this.outbox.drop(send.key)
     this.#takeBack(reply, user, cut)

@@ -3,10 +3,13 @@ import { Emitter } from "#js/models/emitter.js"
 
 // What `listConversations` gives at once.
 const FIRST_PAGE = 30
+// Who goes on down gets more at a time.
+const NEXT_PAGE = 100
 // Conversations below the first page that one refresh reads; the rest is read when it is opened.
 const MAX_READ = 10
 
 export class ConversationList extends Emitter {
+  #reading = null // the page that is under way
   #gone = new Set() // deleted here: a page that was under way must not bring them back
 
   constructor({ api }) {
@@ -16,6 +19,19 @@ export class ConversationList extends Emitter {
     this.nextCursor = null
     this.status = "loading" // "loading" | "ready" | "failed"
     this.current = null
+    this.moreFailed = false
+  }
+
+  /** A further page is under way. */
+  get loadingMore() {
+    return this.#reading !== null
+  }
+
+  /** The whole list again, for who was told that it could not be loaded. */
+  retry() {
+    this.status = "loading"
+    this.emit("changed")
+    return this.refresh()
   }
 
   /** The first page again; what was loaded below it stays. `ids`: conversations that are said to have changed. */
@@ -23,9 +39,9 @@ export class ConversationList extends Emitter {
     for (const id of ids) this.#gone.delete(id) // perhaps another device has brought it back
     try {
       const page = await this.api.listConversations()
-      const first = this.items.length === 0 || this.status === "failed"
-      this.items = merge(this.#listed(page.items), first ? [] : below(this.items, page))
-      if (first) this.nextCursor = page.next_cursor
+      const joins = this.status !== "failed" && meets(page, this.items)
+      this.items = merge(this.#listed(page.items), joins ? below(this.items, page) : [])
+      if (!joins) this.nextCursor = page.next_cursor
       await this.#readBelow(ids)
       this.status = "ready"
     } catch {
@@ -82,19 +98,32 @@ export class ConversationList extends Emitter {
     return items.filter((item) => !this.#gone.has(item.id))
   }
 
+  /** The next page, where there is one; a failure is in `moreFailed`. One at a time: who asks meanwhile gets the same. */
   async more() {
-    if (!this.nextCursor || this.loadingMore) return
-    this.loadingMore = true
-    try {
-      const page = await this.api.listConversations({ cursor: this.nextCursor })
-      this.items = merge(this.items, this.#listed(page.items))
-      this.nextCursor = page.next_cursor
-    } catch {
-      // The button stays; asking again is the remedy.
-    } finally {
-      this.loadingMore = false
+    if (!this.nextCursor) return
+    if (!this.#reading) {
+      this.#reading = this.#readMore()
+      this.emit("changed")
     }
+    await this.#reading
+  }
+
+  async #readMore() {
+    this.moreFailed = false
+    const cursor = this.nextCursor
+    try {
+      const page = await this.api.listConversations({ cursor, limit: NEXT_PAGE })
+      if (cursor === this.nextCursor) this.#append(page) // else the list goes on from elsewhere by now
+    } catch {
+      this.moreFailed = true
+    }
+    this.#reading = null
     this.emit("changed")
+  }
+
+  #append(page) {
+    this.items = merge(this.items, this.#listed(page.items))
+    this.nextCursor = page.next_cursor
   }
 
   mark(id) {
@@ -109,9 +138,16 @@ function isBefore(one, other) {
   return one.id > other.id
 }
 
-/** What may still stand below a first page that was read again: what should be in it and is not, is gone. */
+/**
+ * Whether a first page that was read again reaches down to what was listed. If all of it is newer, more has
+ * changed than a page holds: what lies between would never be listed, so the list begins anew.
+ */
+function meets(page, items) {
+  return items.length > 0 && Boolean(page.next_cursor) && !isBefore(page.items.at(-1), items[0])
+}
+
+/** What may still stand below such a page: what should be in it and is not, is gone. */
 function below(items, page) {
-  if (!page.next_cursor) return []
   const last = page.items.at(-1)
   return items.filter((item) => isBefore(last, item))
 }
@@ -120,24 +156,4 @@ function below(items, page) {
 function merge(first, rest) {
   const known = new Set(first.map((item) => item.id))
   return [...first, ...rest.filter((item) => !known.has(item.id))]
-}
-
-const DAY_MS = 24 * 60 * 60 * 1000
-
-/** @returns {{label: string, items: object[]}[]} in the order of the list, by the reader's own days */
-export function byDay(items, now = new Date()) {
-  const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime()
-  const groups = []
-  for (const item of items) {
-    const label = dayLabel(Date.parse(item.last_activity), midnight)
-    if (groups.at(-1)?.label !== label) groups.push({ label, items: [] })
-    groups.at(-1).items.push(item)
-  }
-  return groups
-}
-
-function dayLabel(time, midnight) {
-  if (time >= midnight) return "Today"
-  if (time >= midnight - DAY_MS) return "Yesterday"
-  return time >= midnight - 6 * DAY_MS ? "This week" : "Earlier"
 }

@@ -3,19 +3,22 @@
  * works without, and nothing here throws.
  */
 
-// A draft is text that a person typed; far above that it is a paste, and would fill the browser's 5 MB.
-export const MAX_DRAFT_CHARS = 200_000
+// Room for two messages as long as the server takes: one that was refused, and one that waited for its answer.
+// Far above that a text is a paste, and would fill the browser's 5 MB.
+export const MAX_DRAFT_CHARS = 260 * 1024
 
 const DRAFTS = "hearth:draft:"
 const OUTBOX = "hearth:outbox:"
+const SINGLE_KEYS = "hearth:single-keys"
+const NEXT = "hearth:next:"
 
 /**
  * What others left here is not for this person's eyes, nor for the developer tools of whoever sits here:
- * the drafts and unanswered sends of everybody but `user` are removed.
+ * the drafts, waiting messages and unanswered sends of everybody but `user` are removed.
  */
 export function forgetOthers({ storages, user }) {
-  const own = (key) => key.startsWith(draftPrefix(user)) || key === OUTBOX + user
-  const text = (key) => key.startsWith(DRAFTS) || key.startsWith(OUTBOX)
+  const own = (key) => key.startsWith(draftPrefix(user)) || key.startsWith(nextKey(user, "")) || key === OUTBOX + user
+  const text = (key) => [DRAFTS, OUTBOX, NEXT].some((prefix) => key.startsWith(prefix))
   for (const storage of storages) {
     for (const key of keysOf(storage)) if (text(key) && !own(key)) attempt(() => storage.removeItem(key))
   }
@@ -29,16 +32,23 @@ export class Drafts {
   }
 
   get(conversation) {
-    return attempt(() => this.storage.getItem(this.#key(conversation))) ?? ""
+    return attempt(() => this.storage.getItem(this.keyOf(conversation))) ?? ""
   }
 
+  /** @returns {boolean} whether it is kept: false where it is too long, or the storage is full or off */
   put(conversation, text) {
-    if (text.length > MAX_DRAFT_CHARS) return
-    if (text) attempt(() => this.storage.setItem(this.#key(conversation), text))
-    else attempt(() => this.storage.removeItem(this.#key(conversation)))
+    if (text.length > MAX_DRAFT_CHARS) return false
+    const key = this.keyOf(conversation)
+    return attempt(() => (text ? this.storage.setItem(key, text) : this.storage.removeItem(key), true)) ?? false
   }
 
-  #key(conversation) {
+  /** Put `text` before what is kept there already. @returns {boolean} whether it is kept */
+  putBefore(conversation, text) {
+    return this.put(conversation, joined(text, this.get(conversation)))
+  }
+
+  /** Its name in the storage, as another tab tells it. */
+  keyOf(conversation) {
     return this.prefix + (conversation ?? "new")
   }
 }
@@ -65,8 +75,12 @@ export class Outbox {
 
   /** The unanswered send of this conversation (null: of a new one), if it is young enough to repeat. */
   find(conversation) {
-    const letter = this.#all().find((other) => (other.conversation ?? null) === conversation)
-    return letter && this.now() - letter.at < MAX_LETTER_AGE_MS ? letter : null
+    return this.findAll(conversation)[0] ?? null
+  }
+
+  findAll(conversation) {
+    const young = (letter) => this.now() - letter.at < MAX_LETTER_AGE_MS
+    return this.#all().filter((letter) => (letter.conversation ?? null) === conversation && young(letter))
   }
 
   #all() {
@@ -80,8 +94,34 @@ export class Outbox {
   }
 }
 
+/** Whether shortcuts of a single character are on. Kept per browser: it belongs to a keyboard and who speaks near it. */
+export class KeySettings {
+  constructor({ storage }) {
+    this.storage = storage
+  }
+
+  get single() {
+    return attempt(() => this.storage.getItem(SINGLE_KEYS)) !== "off"
+  }
+
+  set single(on) {
+    if (on) attempt(() => this.storage.removeItem(SINGLE_KEYS))
+    else attempt(() => this.storage.setItem(SINGLE_KEYS, "off"))
+  }
+}
+
 // Well inside the server's memory of a key (24 h): an older one could become a second message.
 const MAX_LETTER_AGE_MS = 60 * 60 * 1000
+
+/** Where the message is kept that waits for the end of an answer (null: in a new conversation). */
+export function nextKey(user, conversation) {
+  return `${NEXT}${user}:${conversation ?? "new"}`
+}
+
+/** Texts one below the other; what is empty is left out. */
+export function joined(...texts) {
+  return texts.filter((text) => text?.trim()).join("\n\n")
+}
 
 function draftPrefix(user) {
   return `${DRAFTS}${user}:`

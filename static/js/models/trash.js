@@ -9,6 +9,7 @@ export const OFFERED_MS = 20_000
 export class Trash extends Emitter {
   #entries = [] // oldest first: {item, state, error, timer, deletion}
   #held = false
+  #taken = new Set() // ids of what was deleted from this page and has not come back
 
   constructor({ api, list, timers = globalThis }) {
     super()
@@ -20,7 +21,13 @@ export class Trash extends Emitter {
     return this.#entries.at(-1) ?? null
   }
 
+  /** Whether this conversation was deleted from here, and is not in the list again. */
+  took(id) {
+    return this.#taken.has(id) && !this.list.items.some((item) => item.id === id)
+  }
+
   remove(item) {
+    this.#taken.add(item.id)
     const entry = { item, state: "deleting", error: null, timer: null, deletion: null }
     this.list.take(item.id)
     this.#entries.push(entry)
@@ -44,6 +51,7 @@ export class Trash extends Emitter {
   /** It is still there, and in the list again. */
   #failed(entry, error) {
     Object.assign(entry, { state: "failed", error })
+    this.#taken.delete(entry.item.id)
     this.list.put(entry.item)
     this.#expireLater(entry)
     this.emit("changed")
@@ -73,6 +81,7 @@ export class Trash extends Emitter {
 
   #back(entry) {
     this.#forget(entry)
+    this.#taken.delete(entry.item.id)
     this.list.put(entry.item)
     this.emit("restored", { item: entry.item })
   }

@@ -2,6 +2,7 @@
  * Versions of a message, `{index, count, previous, next}` as the API has them, or null where there is one.
  * Pure. What is worked out here stands until the server has been asked again.
  */
+import { number, t } from "#js/models/i18n.js"
 
 const ONLY = { index: 1, count: 1, previous: null, next: null }
 
@@ -29,9 +30,9 @@ function nextOf(own, { id, versions }) {
 
 /** "2/3", and the same for ears. */
 export function placeText({ index, count }) {
-  return `${index}/${count}`
+  return `${number(index)}/${number(count)}`
 }
 
 export function placeWords({ index, count }) {
-  return `Version ${index} of ${count}`
+  return t("Version {index} of {count}", { index: number(index), count: number(count) })
 }

@@ -1,4 +1,5 @@
 /** Small helpers for elements; no HTML strings (Trusted Types would refuse them). */
+import { t } from "#js/models/i18n.js"
 
 let spriteUrl = ""
 
@@ -33,6 +34,17 @@ export function icon(name) {
   return svg
 }
 
+/** Whether the page runs from right to left where `element` stands. */
+export function isRightToLeft(element) {
+  return getComputedStyle(element).direction === "rtl"
+}
+
+/** Whether the focus may be moved from here: it is in `element`, or nowhere since what had it is gone. */
+export function ownsFocus(element) {
+  const { activeElement } = document
+  return !activeElement || activeElement === document.body || element.contains(activeElement)
+}
+
 /** Text that only assistive technology gets. */
 export function spoken(text) {
   return h("span", { class: "visually-hidden" }, text)
@@ -53,17 +65,18 @@ export async function copyWith(button, text) {
   const label = button.querySelector("span")
   const was = button.dataset.label ?? label.textContent
   button.dataset.label = was
-  const copied = await copy(text)
+  const copied = await copyText(text)
   const show = (name, words) => {
     button.querySelector("use").setAttribute("href", `${spriteUrl}#${name}`)
     label.textContent = words
     if (button.title) button.title = words
   }
-  show(copied ? "check" : "warn", copied ? "Copied" : "Could not copy")
+  show(copied ? "check" : "warn", copied ? t("Copied") : t("Could not copy"))
   setTimeout(() => show("copy", was), 2_000)
 }
 
-async function copy(text) {
+/** @returns {Promise<boolean>} whether the clipboard has it */
+export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text)
     return true

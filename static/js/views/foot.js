@@ -1,6 +1,7 @@
 /** What stands under a message: its versions and what can be done with it. */
+import { t } from "#js/models/i18n.js"
 import { placeText, placeWords } from "#js/models/versions.js"
-import { h, icon, iconButton, spoken } from "#js/views/dom.js"
+import { h, icon, iconButton, isRightToLeft, spoken } from "#js/views/dom.js"
 
 const keys = new WeakMap() // element → what it shows
 
@@ -33,9 +34,9 @@ export function versionsView(message, onVersion) {
   return h(
     "div",
     { class: "versions", role: "group", "aria-label": placeWords(versions), onkeydown: (event) => arrowKey(event, step) },
-    stepButton("previous", "Previous version", "left", versions, step),
+    stepButton("previous", t("Previous version"), "left", versions, step),
     h("span", { class: "place", "aria-hidden": "true" }, placeText(versions)),
-    stepButton("next", "Next version", "right", versions, step),
+    stepButton("next", t("Next version"), "right", versions, step),
   )
 }
 
@@ -46,8 +47,15 @@ function stepButton(side, label, name, versions, step) {
 
 const ARROWS = { ArrowLeft: "previous", ArrowRight: "next" }
 
+/** The versions run as the page does: from right to left, the next one is to the left. */
+function sideOf({ key, currentTarget }) {
+  const side = ARROWS[key]
+  if (!isRightToLeft(currentTarget)) return side
+  return { previous: "next", next: "previous" }[side]
+}
+
 function arrowKey(event, step) {
-  const side = ARROWS[event.key]
+  const side = sideOf(event)
   if (!side || event.altKey || event.ctrlKey || event.metaKey) return
   event.preventDefault()
   step(side)

@@ -1,29 +1,32 @@
 /** One message of the thread as a list item. */
-import { finishNote, UNREADABLE_TEXT } from "#js/models/words.js"
-import { copyWith, h, iconButton, spoken } from "#js/views/dom.js"
+import { plural, t } from "#js/models/i18n.js"
+import { finishNote, unreadableText } from "#js/models/words.js"
+import { copyWith, h, iconButton, ownsFocus, spoken } from "#js/views/dom.js"
+import { detailsView } from "#js/views/details.js"
 import { editForm } from "#js/views/edit_form.js"
 import { feedbackForm } from "#js/views/feedback_form.js"
 import { fill, focusAct, footButton, menuButton, versionsView } from "#js/views/foot.js"
 import { MarkdownView } from "#js/views/markdown_view.js"
 
-/** @param {object} options what the page offers: {productName, modelTitle, severalModels, onGrow, actions} */
+/** @param {object} options what the page offers: {productName, modelTitle, severalModels, onOpen, actions} */
 export function messageView(message, options) {
   return message.role === "user" ? new UserView(message, options) : new ReplyView(message, options)
 }
 
 class UserView {
   #form = null
+  drawn = true
 
   constructor(message, { actions }) {
     Object.assign(this, { message, actions })
     this.text = h("div", { class: "user-text" })
     this.foot = h("div", { class: "message-foot" })
-    this.element = h("li", { class: "message user", "data-key": message.key }, heading("You said"), this.text, this.foot)
+    this.element = h("li", { class: "message user", "data-key": message.key }, heading(t("You said")), this.text, this.foot)
     this.update(message)
   }
 
   update(message) {
-    this.text.textContent = message.readable ? message.text : UNREADABLE_TEXT
+    this.text.textContent = message.readable ? message.text : unreadableText()
     this.text.classList.toggle("unreadable", !message.readable)
     this.element.classList.toggle("sending", message.phase === "sending")
     setId(this.element, message)
@@ -31,12 +34,16 @@ class UserView {
     fill(this.foot, key, () => this.#footParts())
   }
 
+  draw() {}
+
+  discard() {}
+
   #footParts() {
     const { message, actions } = this
     const ready = message.id && message.readable
     return [
-      ready && footButton({ act: "edit", name: "pencil", label: "Edit your message", onclick: () => actions.onEdit(message) }),
-      ready && copyButton("Copy your message", message),
+      ready && footButton({ act: "edit", name: "pencil", label: t("Edit your message"), onclick: () => actions.onEdit(message) }),
+      ready && copyButton(t("Copy your message"), message),
       versionsView(message, actions.onVersion),
     ]
   }
@@ -66,28 +73,51 @@ class ReplyView {
   #renderedAt = 0
   #final = null
   #feedback = null
+  #details = null
 
-  constructor(message, { productName, modelTitle, severalModels, onGrow, actions }) {
-    Object.assign(this, { message, modelTitle, severalModels, onGrow, actions })
+  constructor(message, { productName, modelTitle, severalModels, onOpen, actions }) {
+    Object.assign(this, { message, modelTitle, severalModels, onOpen, actions })
     this.markdown = new MarkdownView()
-    this.lost = h("p", { class: "unreadable", hidden: true }, UNREADABLE_TEXT)
+    this.lost = h("p", { class: "unreadable", hidden: true }, unreadableText())
     this.caret = h("div", { class: "thinking", "aria-hidden": "true" }, h("i"), h("i"), h("i"))
     this.foot = h("div", { class: "message-foot" })
     this.element = h(
       "li",
       { class: "message reply", "data-key": message.key },
-      heading(`${productName} said`),
+      heading(t("{product} said", { product: productName })),
       this.markdown.element,
       this.lost,
       this.caret,
       this.foot,
     )
-    this.#render()
+    this.drawn = message.live
+    if (this.drawn) this.#render()
     this.update(message)
+  }
+
+  /** Until then the text stands as it came: it can be found and heard, and costs nothing. */
+  draw() {
+    if (this.drawn) return
+    this.drawn = true
+    this.markdown.element.classList.remove("undrawn")
+    this.markdown.element.replaceChildren()
+    this.#render()
+  }
+
+  /** It left the page for good: nothing more is done for it. */
+  discard() {
+    cancelAnimationFrame(this.#frame)
+    this.markdown.discard()
+  }
+
+  #showPlain() {
+    this.markdown.element.classList.add("undrawn")
+    this.markdown.element.textContent = this.message.text
   }
 
   /** The text changed: draw it with the next frame, once, however many events come before it. */
   grow() {
+    this.draw()
     this.#showState()
     if (!this.#frame) this.#frame = requestAnimationFrame(() => this.#renderSoon())
   }
@@ -95,7 +125,8 @@ class ReplyView {
   update(message) {
     this.message = message
     setId(this.element, message)
-    if (!message.live) this.#render()
+    if (!this.drawn) this.#showPlain()
+    else if (!message.live) this.#render()
     this.#showState()
   }
 
@@ -115,7 +146,6 @@ class ReplyView {
     this.markdown.show(this.message.text, final)
     this.#renderedAt = performance.now()
     this.#costMs = this.#renderedAt - startedAt
-    this.onGrow?.()
   }
 
   #showState() {
@@ -140,25 +170,71 @@ class ReplyView {
   #settledParts() {
     const { message } = this
     const note = finishNote(message.finish)
-    const facts = [this.modelTitle(message.model), tokensText(message.usage)].filter(Boolean).join(" · ")
     return [
       note && h("span", { class: "finish-note" }, note),
-      !message.text && message.readable && h("span", { class: "finish-note" }, "Nothing was written"),
-      message.continuable && iconButton({ name: "forward", label: "Continue", "data-act": "continue", onclick: () => this.actions.onContinue(message) }),
-      message.text && copyButton("Copy", message),
+      !message.text && message.readable && h("span", { class: "finish-note" }, t("Nothing was written")),
+      message.continuable && iconButton({ name: "forward", label: t("Continue"), "data-act": "continue", onclick: () => this.actions.onContinue(message) }),
+      message.text && copyButton(t("Copy"), message),
       ...(message.id ? this.#actionButtons() : []),
-      facts && h("span", { class: "facts" }, facts),
+      message.run && this.#factsButton(),
     ]
+  }
+
+  /** Names the model; the rest is told where it is wanted. */
+  #factsButton() {
+    const open = String(this.#details !== null)
+    const onclick = () => this.#toggleDetails()
+    const { model, usage } = this.message
+    const [title, tokens] = [this.modelTitle(model), tokensText(usage)]
+    // The name is a Latin one in most languages: isolated, it does not turn the count beside it around.
+    const facts = [title && h("bdi", {}, title), title && tokens && " · ", tokens].filter(Boolean)
+    return h(
+      "button",
+      { type: "button", class: "quiet facts", "data-act": "details", "aria-expanded": open, title: t("Details of this answer"), onclick, onkeydown: (event) => this.#key(event) },
+      facts.length ? spoken(t("Details:")) : t("Details"),
+      facts.length ? h("span", {}, facts) : null,
+    )
+  }
+
+  /** Escape on the button closes what it has opened; else it is the page's. */
+  #key(event) {
+    if (event.key !== "Escape" || !this.#details) return
+    event.stopPropagation()
+    this.#closeDetails()
+  }
+
+  #toggleDetails() {
+    if (this.#details) return this.#closeDetails()
+    this.onOpen?.()
+    this.#details = detailsView({
+      known: this.message,
+      modelTitle: this.modelTitle,
+      read: () => this.actions.onDetails(this.message),
+      onClose: () => this.#closeDetails(),
+    })
+    this.foot.after(this.#details)
+    this.#expand(true)
+  }
+
+  #closeDetails() {
+    this.#details?.remove()
+    this.#details = null
+    this.#expand(false)
+    focusAct(this.foot, "details")
+  }
+
+  #expand(open) {
+    this.foot.querySelector('[data-act="details"]')?.setAttribute("aria-expanded", String(open))
   }
 
   #actionButtons() {
     const { message, actions } = this
     return [
-      footButton({ act: "regenerate", name: "again", label: "Regenerate", onclick: () => actions.onRegenerate(message) }),
+      footButton({ act: "regenerate", name: "again", label: t("Regenerate"), onclick: () => actions.onRegenerate(message) }),
       this.severalModels() &&
-        menuButton({ act: "other-model", label: "Regenerate with another model", onclick: (event) => actions.onOtherModel(message, event.currentTarget) }),
-      message.readable && this.#thumb("up", "Good answer"),
-      message.readable && this.#thumb("down", "Bad answer"),
+        menuButton({ act: "other-model", label: t("Regenerate with another model"), onclick: (event) => actions.onOtherModel(message, event.currentTarget) }),
+      message.readable && this.#thumb("up", t("Good answer")),
+      message.readable && this.#thumb("down", t("Bad answer")),
     ]
   }
 
@@ -175,14 +251,17 @@ class ReplyView {
 
   #openFeedback(rating) {
     const close = () => {
+      if (this.#feedback !== form) return // closed already, and perhaps another one is open
+      const mayFocus = ownsFocus(form) || ownsFocus(this.foot)
       this.#closeFeedback()
-      focusAct(this.foot, rating)
+      if (mayFocus) focusAct(this.foot, rating)
     }
     const onSend = async (reason) => (await this.actions.onRate(this.message, rating, reason)) && close()
-    this.#feedback = feedbackForm({ rating, reason: this.message.feedback?.reason ?? "", onSend, onClose: close })
-    this.foot.after(this.#feedback)
+    this.onOpen?.()
+    const form = feedbackForm({ rating, reason: this.message.feedback?.reason ?? "", onSend, onClose: close })
+    this.#feedback = form
+    this.foot.after(form)
     this.element.classList.add("rating")
-    this.onGrow?.()
   }
 
   #closeFeedback() {
@@ -199,7 +278,7 @@ function copyButton(label, message) {
 
 function tokensText(usage) {
   const tokens = usage?.output_tokens
-  return tokens ? `${tokens.toLocaleString("en")} ${tokens === 1 ? "token" : "tokens"}` : ""
+  return tokens ? plural("{count} token", "{count} tokens", tokens) : ""
 }
 
 function heading(text) {

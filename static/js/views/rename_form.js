@@ -1,5 +1,7 @@
 /** A conversation's title as a field, in the place where it was read. */
-import { h, icon, iconButton, spoken } from "#js/views/dom.js"
+import { t } from "#js/models/i18n.js"
+import { h, icon, iconButton, ownsFocus, spoken } from "#js/views/dom.js"
+import { closeOnEscape } from "#js/views/typing.js"
 
 const MAX_CHARS = 200 // what the API takes
 let made = 0
@@ -13,12 +15,12 @@ export function renameForm({ title, onSave, onCancel }) {
   const form = h(
     "form",
     { class: "rename" },
-    h("label", {}, spoken("Title"), field),
-    h("button", { type: "submit", class: "icon-button", title: "Save the title" }, icon("check"), spoken("Save the title")),
-    iconButton({ name: "close", label: "Cancel", bare: true, onclick: onCancel }),
+    h("label", {}, spoken(t("Title")), field),
+    h("button", { type: "submit", class: "icon-button", title: t("Save the title") }, icon("check"), spoken(t("Save the title"))),
+    iconButton({ name: "close", label: t("Cancel"), bare: true, onclick: onCancel }),
     problem,
   )
-  form.addEventListener("keydown", (event) => cancelKey(event, onCancel))
+  closeOnEscape(form, onCancel)
   form.addEventListener("submit", (event) => {
     event.preventDefault()
     save(form, field, problem, { title, onSave, onCancel })
@@ -26,22 +28,16 @@ export function renameForm({ title, onSave, onCancel }) {
   return { element: form, focus: () => field.select() }
 }
 
-function cancelKey(event, onCancel) {
-  if (event.key !== "Escape" || event.isComposing) return
-  event.stopPropagation()
-  onCancel()
-}
-
 async function save(form, field, problem, { title, onSave, onCancel }) {
   const wanted = field.value.trim()
   if (!wanted || wanted === title) return onCancel()
   if (form.ariaBusy === "true") return
   form.ariaBusy = "true"
-  tell(problem, "Saving")
+  tell(problem, t("Saving"))
   const wrong = await onSave(wanted)
   form.ariaBusy = "false"
   tell(problem, wrong ?? "")
-  if (wrong) field.focus()
+  if (wrong && ownsFocus(form)) field.focus()
 }
 
 function tell(problem, text) {
