@@ -251,7 +251,9 @@ class Stack:
         workers = list(self.workers)
         try:
             self.manage("ensure_demo")
-            self.execute("UPDATE generation_model SET title = %s WHERE slug = 'small'", title)
+            # Enabled again: an earlier test has put it away.
+            renewed = "UPDATE generation_model SET title = %s, enabled = true WHERE slug = 'small'"
+            self.execute(renewed, title)
             self.execute("UPDATE generation_pool SET silence_s = %s", SILENCE_S)
             worker = self.start_worker(4, pool="small")
             wait_for(self._replica_healthy, "a healthy replica", worker)

@@ -122,8 +122,15 @@ class ChatPage:
         self.page.get_by_role("button", name="More about this conversation").click()
         self.page.get_by_role("menuitem", name=action).click()
 
+    def choose_model(self, title: str) -> None:
+        """The model for new messages."""
+        self.page.get_by_role("button", name="Model for new messages").click()
+        self.page.get_by_role("menuitemradio", name=title).click()
+
     def messages(self) -> list[str]:
         texts: list[str] = self.page.locator("#thread > .message").evaluate_all(
-            "all => all.map(one => one.querySelector('.user-text, .prose').innerText)"
+            """all => all.map(one => one.querySelector('.user-text, .prose'))
+              // What is far from the reader is not laid out, and has no innerText.
+              .map(one => one.innerText || one.textContent.trim())"""
         )
         return texts

@@ -94,7 +94,10 @@ def new_page(
     contexts: list[BrowserContext] = []
 
     def make(person: str | None = "ada", web: int = 0, url: str = "", **options: Any) -> ChatPage:
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        # A service worker stands between a page and what a test does to its network; the tests of
+        # the worker itself allow it (test_installed.py).
+        usual = {"viewport": {"width": 1280, "height": 800}, "service_workers": "block"}
+        context = browser.new_context(**{**usual, **options})
         contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
         if person:

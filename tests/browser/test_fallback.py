@@ -12,7 +12,7 @@ from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import PATIENCE_MS, SHOTS, NewPage, sign_in
 from tests.stack import PASSWORD, Person, Stack, directive
 
-TOLD = "Big one cannot be reached just now; Stand-in answers instead."
+TOLD = "Big one cannot be reached just now; Stand-in answers instead"
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 _PREPARE = """
@@ -44,7 +44,7 @@ def big_model(stack: Stack) -> Iterator[None]:
 def test_the_page_says_which_model_answers(stack: Stack, new_page: NewPage, name: str) -> None:
     hold = stack.hold("fallback")
     chat = new_page(**(PHONE if name == "phone" else {})).open()
-    chat.page.get_by_label("Model for new messages").select_option("Big one")
+    chat.choose_model("Big one")
     chat.send(directive(text="A first word and the rest of it", hold="fallback", hold_after=2))
     chat.expect_reply("A first")
     chat.expect_strip(TOLD)

@@ -44,6 +44,22 @@ HOSTILE = {
     "deep lists": "- " * 1_000 + "deep",
     "unclosed emphasis": "**a " * 1_000,
     "nul and bidi": "a\u202e\u2066txt.exe \ufeff",
+    "formula that acts": "$\\href{javascript:window.__ran=1}{x}$ "
+    "$\\url{javascript:window.__ran=1}$ "
+    "\\(\\htmlId{composer}{x}\\) \\(\\htmlClass{dock}{x}\\) $\\htmlData{a=b}{x}$ "
+    "$\\includegraphics{https://evil.example/x.png}$",
+    "formula with style": "$$\\htmlStyle{position:fixed;inset:0}{x}$$\n\n"
+    "$$\\kern-500em\\rule{500em}{500em}\\raisebox{500em}{x}\\hspace{-500em}y$$",
+    "formula with markup": "$</span><img src=x onerror=window.__ran=1>$ "
+    "$$\\text{<img src=x onerror=window.__ran=1>}$$ \\(</math><script>window.__ran=1</script>\\)",
+    "formula without end": "$$\\def\\a{\\a\\a}\\a$$ $" + "{" * 400 + "$",
+    "raw text after a tag": "a <script> b &lt;img src=x onerror=window.__ran=1&gt; <b> c",
+    "code of markup": "```html\n<img src=x onerror=window.__ran=1>"
+    "<script>window.__ran=1</script>\n```",
+    "diagram": "```mermaid\nflowchart LR\n  A[<img src=x onerror=window.__ran=1>]\n"
+    '  click A href "javascript:window.__ran=1"\n```',
+    "brackets": "[" * 4_000,
+    "marks": "_a_" * 1_500,
     "huge table": "|" + "a|" * 100 + "\n|" + "-|" * 100 + "\n" + ("|" + "x|" * 100 + "\n") * 5,
 }
 
@@ -54,10 +70,23 @@ PIECES_MAX = 500
 _AUDIT = """reply => {
   const allowed = new Set(("DIV P BR HR STRONG EM DEL CODE PRE BLOCKQUOTE UL OL LI A H3 H4 H5 H6 " +
     "TABLE THEAD TBODY TR TH TD BUTTON SPAN svg use").split(" "));
+  const maths = new Set(("math semantics mrow mi mn mo ms mtext mspace msup msub msubsup mfrac " +
+    "msqrt mroot mover munder munderover mtable mtr mtd mstyle mpadded mphantom menclose"
+  ).split(" "));
+  const mathAttributes = new Set(("display displaystyle scriptlevel mathvariant mathcolor fence " +
+    "separator stretchy accent accentunder minsize maxsize lspace rspace width height depth " +
+    "voffset linethickness notation columnalign columnspacing rowspacing class").split(" "));
   const attributes = new Set(("class dir href title start align target rel tabindex role type " +
-    "aria-label aria-hidden data-label").split(" "));
+    "aria-label aria-hidden aria-pressed data-label data-act").split(" "));
   const found = [];
   for (const element of reply.querySelectorAll(".prose *")) {
+    if (element.namespaceURI.endsWith("MathML")) {
+      if (!maths.has(element.localName)) found.push(element.outerHTML.slice(0, 200));
+      for (const { name } of element.attributes) {
+        if (!mathAttributes.has(name)) found.push(`${element.localName} ${name}`);
+      }
+      continue;
+    }
     if (!allowed.has(element.tagName)) found.push(element.outerHTML.slice(0, 200));
     for (const { name, value } of element.attributes) {
       if (!attributes.has(name)) found.push(`${element.tagName} ${name}=${value}`);
@@ -94,6 +123,9 @@ def test_hostile_answers_run_nothing_in_any_split(
     assert chat.violations == []
     chat.page.reload()
     chat.expect_reply("end of huge table")
+    # What is drawn and coloured in idle moments, too.
+    chat.wait_until("document.querySelectorAll('.prose math').length >= 3")
+    chat.wait_until("document.querySelectorAll('.prose .code-keyword').length >= 1")
     for reply in chat.page.locator(".reply").all():
         assert reply.evaluate(_AUDIT) == []
     assert chat.page.evaluate("window.__ran") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -16,6 +17,7 @@ from django.test import Client, override_settings
 from accounts import passwords
 from accounts.forms import SignUpForm
 from accounts.models import User
+from accounts.preferences import change_preferences
 from tests.integration.account_room import (
     NEW_PASSWORD,
     RESET,
@@ -194,6 +196,17 @@ class TestForgottenPassword:
         assert sign_in(Client(), owner.user.email, NEW_PASSWORD).status_code == 302
         assert Client().get("/v1/things", headers=bearer(owner)).status_code == 200
         assert "Password changed" in Client().get(f"{RESET}changed/").content.decode()
+
+    def test_a_mail_speaks_its_readers_language_whoever_asks(self, owner: Person) -> None:
+        arabic = {"Accept-Language": "ar"}
+        Client().post(RESET, {"email": owner.user.email}, headers=arabic)
+        change_preferences(owner.user, {"language": "hi"})
+        Client().post(RESET, {"email": owner.user.email}, headers=arabic)
+        told = [sent.subject for sent in mail.outbox]
+        assert [bool(re.search(r"[\u0900-\u097f]", str(subject))) for subject in told] == [
+            False,
+            True,
+        ]
 
     def test_a_link_works_once(self, owner: Person) -> None:
         self.ask(owner.user.email)

@@ -137,7 +137,7 @@ class TestSessions:
 
 class TestTokensPage:
     def secret_of(self, page: Any) -> str:
-        found = re.search(r'value="(t_[\w-]{43})"', page.content.decode())
+        found = re.search(r">(t_[\w-]{43})</textarea>", page.content.decode())
         assert found, page.content.decode()
         return found.group(1)
 

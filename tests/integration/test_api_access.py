@@ -70,6 +70,8 @@ OWN: list[Row] = [
     ("POST", "/v1/conversations/new/messages", {"content": "x"}),
     ("GET", "/v1/models", None),
     ("GET", "/v1/usage", None),
+    ("GET", "/v1/me/preferences", None),
+    ("PATCH", "/v1/me/preferences", {"theme": "system"}),
 ]
 OF_SESSIONS: list[Row] = [
     ("GET", "/v1/tokens", None),

@@ -53,7 +53,7 @@ def test_the_policy_is_strict(signed_in: Client) -> None:
     assert re.fullmatch(r"'nonce-[A-Za-z0-9+/=]{16,}'", nonce)
     assert found.pop("default-src") == ["'none'"]
     assert found.pop("require-trusted-types-for") == ["'script'"]
-    assert found.pop("trusted-types") == ["dompurify"]
+    assert found.pop("trusted-types") == ["dompurify", "shell-worker"]
     for name in ("base-uri", "frame-ancestors"):
         assert found.pop(name) == ["'none'"]
     assert set(map(tuple, found.values())) == {("'self'",)}
@@ -77,6 +77,44 @@ def test_every_module_of_the_import_map_can_be_served(signed_in: Client) -> None
     for name, url in imports.items():
         assert url.startswith("/static/")
         assert finders.find(unquote(url.removeprefix("/static/"))), name
+
+
+def test_what_an_answer_may_need_is_named_and_not_preloaded(signed_in: Client) -> None:
+    html = signed_in.get("/").content.decode()
+    preloaded = set(re.findall(r'<link rel="modulepreload" href="([^"]+)">', html))
+    imports = import_map(html)
+    later = esm.on_demand()
+    assert later < set(imports)
+    assert {url for name, url in imports.items() if name not in later} == preloaded
+
+
+def test_every_language_that_is_coloured_is_served() -> None:
+    source = finders.find("js/models/languages.js")
+    assert isinstance(source, str)
+    table = Path(source).read_text(encoding="utf-8").split("const NAMES = {")[1].split("}")[0]
+    assert tuple(re.findall(r"^  (\w+):", table, re.MULTILINE)) == esm.HIGHLIGHT_LANGUAGES
+
+
+def test_the_frame_of_diagrams_can_reach_nothing(signed_in: Client) -> None:
+    response = signed_in.get("/diagram")
+    found = policy(response)
+    nonce = found.pop("script-src")
+    assert re.fullmatch(r"'nonce-[A-Za-z0-9+/=]{16,}'", nonce[0])
+    assert found == {
+        "default-src": ["'none'"],
+        "style-src": ["'self'", "'unsafe-inline'"],
+        "base-uri": ["'none'"],
+        "form-action": ["'none'"],
+        "frame-ancestors": ["'self'"],
+        "sandbox": ["allow-scripts"],
+    }
+    assert response["X-Frame-Options"] == "SAMEORIGIN"
+    scripts = re.findall(
+        r'<script src="(/static/[^"]+)" nonce="([^"]+)">', response.content.decode()
+    )
+    assert [f"'nonce-{given}'" for _, given in scripts] == nonce * 2
+    for url, _ in scripts:
+        assert finders.find(unquote(url.removeprefix("/static/"))), url
 
 
 def test_every_import_has_a_name_in_the_map() -> None:

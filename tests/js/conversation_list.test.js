@@ -1,7 +1,7 @@
 import assert from "node:assert/strict"
 import { test } from "node:test"
 
-import { byDay, ConversationList } from "#js/models/conversation_list.js"
+import { ConversationList } from "#js/models/conversation_list.js"
 
 /** The later in the alphabet, the older. */
 function item(id, more = {}) {
@@ -45,6 +45,26 @@ test("pages follow each other, and each conversation is there once", async () =>
   assert.deepEqual(asked, [null, "2"])
 })
 
+test("a page that failed says so, and is asked for again; two who ask at once get the same one", async () => {
+  const { list, asked } = listOf({ items: [item("a")], next_cursor: "2" }, new Error("off"), { items: [item("b")], next_cursor: null })
+  const told = []
+  await list.refresh()
+  list.on(() => told.push([list.loadingMore, list.moreFailed]))
+  await list.more()
+  await Promise.all([list.more(), list.more()])
+  assert.deepEqual(told, [[true, false], [false, true], [true, false], [false, false]])
+  assert.deepEqual([ids(list), asked], [["a", "b"], [null, "2", "2"]])
+})
+
+test("a list that could not be loaded is looked for again at the reader's wish", async () => {
+  const { list } = listOf(new Error("off"), { items: [item("a")], next_cursor: null })
+  const told = []
+  await list.refresh()
+  list.on(() => told.push(list.status))
+  await list.retry()
+  assert.deepEqual([told, ids(list)], [["loading", "ready"], ["a"]])
+})
+
 test("a refresh moves what was active to the top and keeps the pages below", async () => {
   const { list } = listOf(
     { items: [item("a"), item("b")], next_cursor: "2" },
@@ -58,6 +78,41 @@ test("a refresh moves what was active to the top and keeps the pages below", asy
   assert.equal(list.nextCursor, null)
 })
 
+test("more than a page changed meanwhile: the list begins anew, and nothing is left out", async () => {
+  const at = (id, minute) => item(id, { last_activity: `2026-11-29T11:${minute}:00Z` })
+  const { list, asked } = listOf(
+    { items: [item("a"), item("b")], next_cursor: "2" },
+    { items: [item("c")], next_cursor: null },
+    { items: [at("x", 30), at("y", 20)], next_cursor: "new" },
+    { items: [at("z", 10), item("a"), item("b"), item("c")], next_cursor: null },
+  )
+  await list.refresh()
+  await list.more()
+  await list.refresh()
+  assert.deepEqual([ids(list), list.nextCursor], [["x", "y"], "new"])
+  await list.more()
+  assert.deepEqual([ids(list), asked], [["x", "y", "z", "a", "b", "c"], [null, "2", null, "new"]])
+})
+
+test("a page that was under way while the list began anew is not put below it", async () => {
+  let answer
+  const late = new Promise((resolve) => (answer = resolve))
+  const { list } = listOf({ items: [item("b")], next_cursor: "2" }, late, { items: [moved("x")], next_cursor: "new" })
+  await list.refresh()
+  const reading = list.more()
+  await list.refresh()
+  answer({ items: [item("c")], next_cursor: "3" })
+  await reading
+  assert.deepEqual([ids(list), list.nextCursor], [["x"], "new"])
+})
+
+test("a list that has become short has no more pages", async () => {
+  const { list } = listOf({ items: [item("a"), item("b")], next_cursor: "2" }, { items: [item("b")], next_cursor: null })
+  await list.refresh()
+  await list.refresh()
+  assert.deepEqual([ids(list), list.nextCursor], [["b"], null])
+})
+
 test("a failure keeps what is there", async () => {
   const { list } = listOf(new Error("off"), { items: [item("a")], next_cursor: "2" }, new Error("off"), new Error("off"))
   await list.refresh()
@@ -67,13 +122,6 @@ test("a failure keeps what is there", async () => {
   await list.refresh()
   await list.more()
   assert.deepEqual([ids(list), list.status, list.nextCursor], [["a"], "ready", "2"])
-})
-
-test("days are the reader's own", () => {
-  const now = new Date(2026, 10, 29, 12)
-  const at = (daysAgo, hour) => ({ id: `${daysAgo}`, last_activity: new Date(2026, 10, 29 - daysAgo, hour).toISOString() })
-  const groups = byDay([at(0, 11), at(0, 0), at(1, 23), at(2, 5), at(6, 1), at(7, 23), at(300, 1)], now)
-  assert.deepEqual(groups.map((group) => [group.label, group.items.length]), [["Today", 2], ["Yesterday", 1], ["This week", 2], ["Earlier", 2]])
 })
 
 test("what should be in the first page and is not, is gone", async () => {

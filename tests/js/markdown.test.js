@@ -120,3 +120,54 @@ test("nesting without end is shown as it came", () => {
     assert.match(html(blocks), /^<p class="plain">/)
   }
 })
+
+/** How many characters regular expressions are given while `act` runs. */
+function charsMatched(act) {
+  const { exec, test: matches, [Symbol.replace]: replace } = RegExp.prototype
+  let chars = 0
+  const counted = (method) =>
+    function (text, ...rest) {
+      chars += text.length
+      return method.call(this, text, ...rest)
+    }
+  Object.assign(RegExp.prototype, { exec: counted(exec), test: counted(matches), [Symbol.replace]: counted(replace) })
+  try {
+    act()
+  } finally {
+    Object.assign(RegExp.prototype, { exec, test: matches, [Symbol.replace]: replace })
+  }
+  return chars
+}
+
+test("a line more of code costs the same, however much there is", () => {
+  const costs = [100, 2_000].map((lines) => {
+    const stream = new BlockStream()
+    let text = `Code:\n\n\`\`\`python\n${"value = compute(1)\n".repeat(lines)}`
+    stream.update(text)
+    stream.update((text += "x"))
+    const before = stream.charsRead
+    const matched = charsMatched(() => {
+      for (let i = 0; i < 20; i += 1) {
+        const block = stream.update((text += i % 4 ? " = 1" : "\n\n")).at(-1)
+        assert.ok(block.growing && !block.complete && block.code.length <= text.length)
+      }
+    })
+    return { read: stream.charsRead - before, matched }
+  })
+  assert.deepEqual(costs[0], costs[1])
+  assert.ok(costs[0].matched < 5_000, `${costs[0].matched}`)
+})
+
+test("code that grows is the code of the whole text, whatever line ends come when", () => {
+  const pieces = ["a", "\n", "\n\n", " b", "\n c", "d\n", "~~", "\n\n\ne\n"]
+  for (let seed = 0; seed < 200; seed += 1) {
+    const random = randomFrom(seed)
+    const stream = new BlockStream()
+    let text = "```py\n"
+    for (let i = 0; i < 12; i += 1) {
+      text += pieces[Math.floor(random() * pieces.length)]
+      const [grown, whole] = [stream.update(text).at(-1), blocksOf(text).at(-1)]
+      assert.deepEqual([grown.code, grown.token.text, grown.raw], [whole.code, whole.token.text, whole.raw], JSON.stringify(text))
+    }
+  }
+})

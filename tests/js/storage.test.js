@@ -1,7 +1,7 @@
 import assert from "node:assert/strict"
 import { test } from "node:test"
 
-import { Drafts, forgetOthers, MAX_DRAFT_CHARS, Outbox } from "#js/models/storage.js"
+import { Drafts, forgetOthers, joined, MAX_DRAFT_CHARS, Outbox } from "#js/models/storage.js"
 
 import { MemoryStorage } from "./support.js"
 
@@ -47,11 +47,22 @@ test("drafts wait for the same person, and are gone when another one comes", () 
   assert.deepEqual(session.keys, [])
 })
 
-test("a huge paste is not kept, and does not replace what was", () => {
+test("a huge paste is not kept, does not replace what was, and that is told", () => {
   const drafts = new Drafts({ storage: new MemoryStorage(), user: "ada" })
-  drafts.put("c_1", "small")
-  drafts.put("c_1", "x".repeat(MAX_DRAFT_CHARS + 1))
+  assert.equal(drafts.put("c_1", "small"), true)
+  assert.equal(drafts.put("c_1", "x".repeat(MAX_DRAFT_CHARS + 1)), false)
   assert.equal(drafts.get("c_1"), "small")
+  assert.equal(drafts.put("c_1", ""), true)
+  assert.equal(new Drafts({ storage: BROKEN, user: "ada" }).put("c_1", "x"), false)
+})
+
+test("a refused message and the one that waited behind it are a draft, before what was begun since", () => {
+  const drafts = new Drafts({ storage: new MemoryStorage(), user: "ada" })
+  const longest = "x".repeat(128 * 1024)
+  assert.equal(drafts.putBefore("c_1", joined(longest, longest)), true)
+  drafts.put("c_2", "begun since")
+  drafts.putBefore("c_2", joined("refused", ""))
+  assert.equal(drafts.get("c_2"), "refused\n\nbegun since")
 })
 
 test("unanswered sends are found by conversation, while they are young", () => {
@@ -63,6 +74,9 @@ test("unanswered sends are found by conversation, while they are young", () => {
   assert.equal(outbox.find(null).key, "k1")
   assert.equal(new Outbox({ storage, user: "ada", now: () => now }).find("c_1").key, "k2")
   assert.equal(outbox.find("c_2"), null)
+  outbox.put({ conversation: null, body: { content: "c" }, key: "k3" })
+  assert.deepEqual(outbox.findAll(null).map(({ key }) => key), ["k1", "k3"])
+  outbox.drop("k3")
   outbox.drop("k1")
   assert.equal(outbox.find(null), null)
   now = 61 * 60 * 1000

@@ -124,3 +124,8 @@ export function randomFrom(seed) {
     return state / 2 ** 32
   }
 }
+
+/** A text as it is read: a space that keeps a number and its unit together is a space. */
+export function plain(text) {
+  return text?.replaceAll("\u00a0", " ") ?? null
+}

@@ -1,17 +1,24 @@
 import assert from "node:assert/strict"
-import { readFileSync } from "node:fs"
+import { readdirSync, readFileSync } from "node:fs"
 import { test } from "node:test"
 
 const css = readFileSync(new URL("../../static/css/tokens.css", import.meta.url), "utf8")
-const [lightCss, darkCss] = css.split("@media")
+const OKLCH = /oklch\(([\d.]+)% ([\d.]+) ([\d.]+)\)/g
 
-function tokens(text) {
-  const found = text.matchAll(/--([\w-]+):\s*oklch\(([\d.]+)% ([\d.]+) ([\d.]+)\)/g)
-  return Object.fromEntries([...found].map(([, name, l, c, h]) => [name, [l / 100, Number(c), Number(h)]]))
+/** The colours without transparency as [light, dark]; one face stands for both. */
+function faces() {
+  const found = {}
+  for (const [, name, value] of css.matchAll(/--([\w-]+):\s*([^;]+);/g)) {
+    const colours = [...value.matchAll(OKLCH)].map(([, l, c, h]) => [l / 100, Number(c), Number(h)])
+    if (colours.length) found[name] = [colours[0], colours.at(-1)]
+  }
+  return found
 }
 
-const light = tokens(lightCss)
-const themes = { light, dark: { ...light, ...tokens(darkCss) } }
+const both = faces()
+const themes = Object.fromEntries(
+  ["light", "dark"].map((theme, face) => [theme, Object.fromEntries(Object.entries(both).map(([name, pair]) => [name, pair[face]]))]),
+)
 
 /** oklch → relative luminance (Ottosson's matrices, then WCAG's weights on linear sRGB). */
 function luminance([lightness, chroma, hue]) {
@@ -40,6 +47,23 @@ test("the conversion knows black on white", () => {
   assert.ok(Math.abs(contrast([0, 0, 0], [1, 0, 0]) - 21) < 0.01)
 })
 
+test("a theme is chosen by the system or by <html data-theme>, and no value stands twice", () => {
+  assert.match(css, /:root \{\s*color-scheme: light dark;/)
+  for (const theme of ["light", "dark"]) {
+    assert.match(css, new RegExp(`:root\\[data-theme="${theme}"\\] \\{\\s*color-scheme: ${theme};\\s*\\}`))
+  }
+  assert.doesNotMatch(css, /prefers-color-scheme/)
+  assert.notDeepEqual(themes.light.paper, themes.dark.paper)
+  const names = [...css.matchAll(/--([\w-]+):/g)].map(([, name]) => name)
+  assert.equal(new Set(names).size, names.length)
+})
+
+test("no component has a theme of its own: what is light or dark is said in one file", () => {
+  const folder = new URL("../../static/css/", import.meta.url)
+  const own = readdirSync(folder).filter((name) => name.endsWith(".css") && !name.startsWith("admin"))
+  for (const name of own) assert.doesNotMatch(readFileSync(new URL(name, folder), "utf8"), /prefers-color-scheme/, name)
+})
+
 for (const [theme, colours] of Object.entries(themes)) {
   test(`${theme}: text reads on every surface (4.5 : 1)`, () => {
     for (const surface of SURFACES) {
@@ -50,6 +74,17 @@ for (const [theme, colours] of Object.entries(themes)) {
     }
     for (const fill of ["ember-fill", "ember-fill-hover"]) {
       assert.ok(contrast(colours["on-ember"], colours[fill]) >= 4.5, fill)
+    }
+  })
+
+  test(`${theme}: every colour of code reads where code stands (4.5 : 1)`, () => {
+    const names = Object.keys(colours).filter((name) => name.startsWith("code-"))
+    assert.equal(names.length, 8)
+    for (const name of names) {
+      for (const surface of ["paper-sunken", "paper"]) {
+        const ratio = contrast(colours[name], colours[surface])
+        assert.ok(ratio >= 4.5, `${name} on ${surface}: ${ratio.toFixed(2)}`)
+      }
     }
   })
 

@@ -122,3 +122,20 @@ test("every state of it has its words, and what to do", () => {
   const long = trashLine({ item: { title: "👩‍🚀".repeat(60) }, state: "deleted" }).text
   assert.ok(long.length < 140)
 })
+
+test("what was deleted from here is known, until it comes back", async () => {
+  const { trash, list, timers } = await world()
+  trash.remove(item("b", 2))
+  await settle()
+  assert.deepEqual([trash.took("a"), trash.took("b")], [false, true])
+  timers.fireShortest() // the offer is over; the conversation stays deleted
+  assert.equal(trash.took("b"), true)
+  trash.remove(item("a", 3))
+  await trash.undo()
+  assert.equal(trash.took("a"), false)
+  list.put(item("b", 2)) // brought back on another device
+  assert.equal(trash.took("b"), false)
+  const refused = await world({ deletion: async () => { throw refusal(503) } })
+  await refused.trash.remove(item("c", 1))
+  assert.equal(refused.trash.took("c"), false)
+})

@@ -3,7 +3,11 @@ import { test } from "node:test"
 
 import { ApiError, NetworkError } from "#js/models/api.js"
 import { Message } from "#js/models/message.js"
-import { earlierLabel, endAnnouncement, finishNote, noticeAfter, queuedText, renameProblem, roughly, stripFor, titleText } from "#js/models/words.js"
+import { roughly } from "#js/models/strip_line.js"
+import { noticeAfter, queuedText } from "#js/models/waiting.js"
+import { earlierLabel, endAnnouncement, finishNote, headingOf, renameProblem, stripFor, titleText } from "#js/models/words.js"
+
+import { plain } from "./support.js"
 
 function conversation({ phase = null, text = "", link = null, notice = null, stopping = false, ...more } = {}) {
   const reply = phase && Object.assign(new Message({ key: "k", role: "assistant", phase, text }), { stopping })
@@ -14,7 +18,7 @@ function ended(finish, { error = null, text = "x" } = {}) {
   return conversation({ ended: Object.assign(new Message({ key: "k", role: "assistant", text, finish }), { error }) })
 }
 
-const says = (state, options) => stripFor(state, options)?.text ?? null
+const says = (state, options) => plain(stripFor(state, options)?.text)
 
 test("every wait has its name", () => {
   assert.equal(says(conversation({ phase: "sending" })), "Sending")
@@ -29,12 +33,13 @@ test("every wait has its name", () => {
 })
 
 test("that another model answers stays said, in the queue and while it is written", () => {
-  const other = { code: "other_model", text: "Big cannot be reached just now; Small answers instead." }
+  const other = { code: "other_model", text: "As the server says it", model: "small", instead_of: "big" }
+  const text = "big cannot be reached just now; small answers instead"
   const place = (position) => ({ code: "queued", position })
   const waiting = noticeAfter(noticeAfter(noticeAfter(null, other), place(3)), place(2))
-  assert.equal(says(conversation({ phase: "queued", notice: other })), other.text)
-  assert.equal(says(conversation({ phase: "queued", notice: waiting })), `Second in line. ${other.text}`)
-  assert.equal(says(conversation({ phase: "writing", notice: waiting })), other.text)
+  assert.equal(says(conversation({ phase: "queued", notice: other })), text)
+  assert.equal(says(conversation({ phase: "queued", notice: waiting })), `Second in line. ${text}`)
+  assert.equal(says(conversation({ phase: "writing", notice: waiting })), text)
   assert.equal(says(conversation({ phase: "queued", notice: noticeAfter({ code: "stop_failed" }, place(1)) })), "Next in line")
 })
 
@@ -50,8 +55,8 @@ test("a lost line is named, and that nothing is lost with it", () => {
 test("a refusal says what was kept and what to do", () => {
   const refused = (error) => says(conversation({ refusal: { error } }))
   const api = (status, more = {}) => new ApiError({ status, code: "x", message: "Bad value", ...more })
-  assert.match(refused(api(429, { retryAfterS: 12 })), /kept below; send it again in 15 s\./)
-  assert.match(refused(api(503)), /kept below; send it again in a moment\./)
+  assert.match(refused(api(429, { retryAfterS: 12 })), /kept below\. You can send again in 12 s\.$/)
+  assert.match(refused(api(503)), /kept below\. Send it again in a moment\.$/)
   assert.match(refused(api(400)), /^Bad value\. Your message is kept below\.$/)
   for (const status of [401, 403, 404, 409, 413, 418, 500]) assert.match(refused(api(status)), /kept/, String(status))
   assert.match(refused(new NetworkError("x")), /kept below/)
@@ -93,27 +98,28 @@ test("the button for earlier messages says that it failed and may be pressed aga
 })
 
 test("places and times are said as people say them", () => {
-  assert.equal(queuedText({ position: 1, eta_s: 4.2 }), "Next in line, about 4 s")
+  assert.equal(plain(queuedText({ position: 1, eta_s: 4.2 })), "Next in line, about 4 s")
   assert.equal(queuedText({ position: 12 }), "Number 12 in line")
   assert.equal(queuedText({}), "Waiting in line")
-  assert.deepEqual([0.2, 9, 11, 61, 100, 3_600].map(roughly), ["1 s", "9 s", "15 s", "65 s", "2 min", "60 min"])
+  assert.deepEqual([0.2, 9, 11, 61, 100, 3_600].map((seconds) => plain(roughly(seconds))), ["1 s", "9 s", "15 s", "65 s", "2 min", "60 min"])
 })
 
 test("a refused edit is kept in its place; of a regenerate nothing has changed", () => {
   const api = (status, more = {}) => new ApiError({ status, code: "x", message: "Bad value", ...more })
   const refused = (error, kept) => says(conversation({ refusal: { error, kept } }))
-  assert.equal(refused(api(429, { retryAfterS: 12 }), "in its place"), "Too many messages just now. Your message is kept where you edited it; send it again in 15 s.")
+  assert.equal(refused(api(429, { retryAfterS: 12 }), "in its place"), "Too many messages just now. Your message is kept where you edited it. You can send again in 12 s.")
   const busy = api(429, { code: "busy", retryAfterS: 12 })
-  assert.equal(refused(busy), "Many people are waiting just now. Your message is kept below; send it again in 15 s.")
+  assert.equal(refused(busy), "Many people are waiting just now. Your message is kept below. You can send again in 12 s.")
   const used = api(429, { code: "quota_exceeded", retryAfterS: 10_000 })
-  assert.equal(refused(used), "You have used your messages to this model for now. Your message is kept below; send it again in 3 h.")
-  assert.equal(refused(api(429, { retryAfterS: 12 }), null), "Too many messages just now. Try again in 15 s.")
+  assert.equal(refused(used), "You have used your messages to this model for now. Your message is kept below. You can send again in 3 h.")
+  assert.equal(refused(api(429, { retryAfterS: 12 }), null), "Too many messages just now. You can try again in 12 s.")
   assert.equal(refused(api(409, { code: "not_continuable", message: "It is complete." }), null), "It is complete. Nothing has changed.")
   assert.equal(refused(new NetworkError("x"), null), "The server could not be reached. Nothing has changed.")
   assert.equal(refused(api(500), null), "Something broke on our side. Nothing has changed.")
   assert.match(refused(api(409, { code: "run_live" }), "below"), /still being written/)
-  assert.match(refused(api(400, { code: "unknown_model" }), "below"), /choose another one/)
-  assert.match(refused(api(403, { code: "text_destroyed", message: "The key is gone" }), "below"), /^The key is gone\. Your message is kept below\.$/)
+  assert.match(refused(api(400, { code: "unknown_model" }), "below"), /Choose another one/)
+  assert.match(refused(api(403, { code: "text_destroyed", message: "x" }), "below"), /^The key .* was destroyed\. .* Your message is kept below\.$/)
+  assert.match(refused(api(403, { code: "brand_new", message: "As told" }), "below"), /^As told\. Your message is kept below\./)
   assert.match(refused(api(403, { code: "csrf_failed" }), "below"), /open for too long/)
   assert.deepEqual(stripFor(conversation({ refusal: { error: api(401), kept: null } })).action.verb, "sign-in")
 })
@@ -141,6 +147,16 @@ test("a title that cannot be read says so, and one that is not there yet does no
   assert.equal(titleText({ title: "", active_leaf: "m_1" }), "This title can no longer be read")
   assert.equal(titleText({ title: "", active_leaf: null }), "New conversation")
   assert.equal(titleText(undefined), "New conversation")
+})
+
+test("a conversation that is not read yet has no name of its own above it", () => {
+  const conversation = { id: "c_1", status: "loading", title: "", activeLeaf: null }
+  assert.equal(headingOf(conversation).named, false)
+  assert.deepEqual(headingOf(conversation, { title: "Goa" }), { text: "Goa", named: true })
+  assert.deepEqual(headingOf({ ...conversation, status: "failed" }), { text: "Not loaded", named: true })
+  assert.deepEqual(headingOf({ ...conversation, status: "missing" }), { text: "Not here", named: true })
+  assert.deepEqual(headingOf({ ...conversation, status: "ready", title: "Goa" }), { text: "Goa", named: true })
+  assert.deepEqual(headingOf({ id: null, status: "ready", title: "", activeLeaf: null }), { text: "New conversation", named: true })
 })
 
 test("a rename that failed says why", () => {

@@ -177,3 +177,18 @@ def test_two_set_ups_at_once_wait_for_each_other(bootstrap: ModuleType, tmp_path
 
     bootstrap.with_lock(inside)
     assert subprocess.run(command, env=dict(os.environ), check=False).returncode == 0
+
+
+def test_developers_get_the_tests_packages_and_others_do_not(
+    bootstrap: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(bootstrap, "find_npm", lambda: ("npm", os.environ["PATH"]))
+    monkeypatch.setattr(bootstrap, "run_shown", lambda command, *_: ran.append(command))
+    (tmp_path / "package-lock.json").write_text("{}")
+    bootstrap.ensure_node_packages(dev=False)
+    bootstrap.ensure_node_packages(dev=False)
+    bootstrap.ensure_node_packages(dev=True)
+    bootstrap.ensure_node_packages(dev=True)
+    bootstrap.ensure_node_packages(dev=False)  # what developers have is enough
+    assert ["--omit=dev" in command for command in ran] == [True, False]
