@@ -303,8 +303,9 @@ def _note_code(bench: Bench, visit: Visit, lines: int) -> None:
             _wait(page, "window.__seen.word > 0")
             _wait_for_end(page)
         shown = page.locator(".reply code").text_content() or ""
-    if shown.count("\n") < lines - 1:
-        sys.exit(f"only {shown.count(chr(10))} of {lines} lines came")
+    came = len(shown.splitlines())
+    if came < lines - 1:
+        sys.exit(f"only {came} of {lines} lines came")
     took_ms, used_ms = longest(tasks)
     bench.figures |= {
         "longest_task_ms": took_ms,

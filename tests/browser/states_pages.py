@@ -100,8 +100,7 @@ def _(scene: Scene) -> None:
 
 
 def _in_arabic(scene: Scene) -> None:
-    language = {"name": "django_language", "value": "ar", "url": scene.chat.url}
-    scene.context.add_cookies([language])  # type: ignore[list-item]
+    scene.context.set_extra_http_headers({"Accept-Language": "ar"})
     scene.direction = "rtl"
 
 
@@ -124,6 +123,7 @@ _arabic_page("arabic, sign in", "/accounts/sign-in/", person=None)
 def _(scene: Scene) -> None:
     _in_arabic(scene)
     scene.open("arabic")
+    expect(scene.page.locator("html")).to_have_attribute("lang", "ar")
     scene.chat.expect_reply("rainbow")
 
 
