@@ -19,7 +19,7 @@ from tests.phone import Connection, Phone, call, stored_reply
 from tests.stack import Stack, directive
 
 SEND = "/v1/conversations/new/messages"
-OUTAGES_MAX = 12
+OUTAGES_MAX = 30
 PATHS = ("/v1/models", "/v1/conversations", "/v1/runs/{run}/stream", SEND)
 
 
